@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # make demo | circle | test | lint | bench | setup    (PYTHON=... picks the interpreter, default
 # python3.11, and with a sourced ROS python3, which it was made for; ARGS=... is handed on, such as
-# ARGS="-k overlap" or ARGS="-n 0 -x": tests run in one process per core unless told otherwise)
+# ARGS="-k overlap" or ARGS="-n 0 -x": by default tests run in three processes per two cores)
 
 PYTHON ?= $(shell for p in $(if $(ROS_DISTRO),,python3.11) python3; do if $$p -c '' 2>/dev/null; then echo $$p; break; fi; done)
 VENV := .venv/bin

@@ -3,8 +3,8 @@
 
 It is asked what the nodes would ask, of what the classical perceiver sees, with the same
 candidates and controller. Beside it the oracle, which reads the same text by the rules that a
-policy learns; the expert (`--beside oracle`), which knows where things are: the ceiling; and two
-choices without a model: the floor. The real nodes: `embodied-r sim arm --closed-loop`.
+policy learns; the expert, which knows where things are: the ceiling; and two choices without a
+model: the floor. The real nodes: `embodied-r sim arm --closed-loop`.
 """
 
 from __future__ import annotations
@@ -41,16 +41,11 @@ if TYPE_CHECKING:
     from training.data.arm_trials import Answerer
 
 _USUAL = TrialConfig()
-BASELINES = ('oracle', 'random', 'nearest')
-# Columns of the table by the names of who leads.
-_LEADS = {
-    'model': 'policy',
-    'reader': 'oracle',
-    'oracle': 'expert',
-    'random': 'random',
-    'nearest': 'nearest',
-}
-SUCCESS = DocumentTable('bench arm_policy', 'success', ('', *_LEADS.values()))
+# Who chooses without a model, by name, and what the simulation calls that.
+_CHOOSERS = {'expert': 'oracle', 'random': 'random', 'nearest': 'nearest'}
+BASELINES = tuple(_CHOOSERS)
+_LEADS = ('policy', 'oracle', *BASELINES)
+SUCCESS = DocumentTable('bench arm_policy', 'success', ('', *_LEADS))
 TABLES = (SUCCESS,)
 
 
@@ -74,11 +69,11 @@ def main(args: argparse.Namespace) -> int:
     """Measure and print; there is no budget."""
     figures: list[dict[str, Any]] = []
     with ExitStack() as stack:
-        answerers: dict[str, Answerer] = {'reader': oracle}
+        answerers: dict[str, Answerer] = {'oracle': oracle}
         if args.model:
             chat = stack.enter_context(served_model(args.model, lambda line: None))
             config = ReasonerConfig(token_budget=args.token_budget)
-            answerers['model'] = model(Reasoner(HttpChatClient(chat), config))
+            answerers['policy'] = model(Reasoner(HttpChatClient(chat), config))
         for task in args.tasks:
             plans = [TrialPlan(task, args.seed, index) for index in range(args.episodes)]
             robot = robot_of(task, args.robot)
@@ -96,9 +91,9 @@ def table_row(figures: dict[str, Any], trials: int) -> tuple[str, ...]:
     """Rates of a task; that of the policy with its 95 % interval (Wilson)."""
     rates = {name: figures[name]['success_rate'] for name in _LEADS if name in figures}
     cells = {name: f'{rate:.2f}' for name, rate in rates.items()}
-    if 'model' in rates:
-        ends = binomtest(round(rates['model'] * trials), trials).proportion_ci(method='wilson')
-        cells['model'] += f' ({ends.low:.2f} to {ends.high:.2f})'
+    if 'policy' in rates:
+        ends = binomtest(round(rates['policy'] * trials), trials).proportion_ci(method='wilson')
+        cells['policy'] += f' ({ends.low:.2f} to {ends.high:.2f})'
     return figures['task'], *(cells.get(name, '') for name in _LEADS)
 
 
@@ -120,7 +115,7 @@ def measured(
         figures[name] = {'success_rate': success_rate(trials), 'trials': steps}
     for name in baselines:
         shown = tqdm(plans, name, disable=None)
-        trials = [baseline(name, plan, robot, camera, config) for plan in shown]
+        trials = [baseline(_CHOOSERS[name], plan, robot, camera, config) for plan in shown]
         figures[name] = {'success_rate': success_rate(trials)}
     return figures
 

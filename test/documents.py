@@ -154,7 +154,7 @@ def commands_of_config(config: Path) -> list[DocumentCommand]:
     lines = [line[4:] for line in config.read_text().splitlines() if line[:4] == '#   ']
     # A line that is indented further goes on with the one before.
     text = re.sub(r'\s*\\?\n\s+', ' ', '\n'.join(lines))
-    starts = re.compile(r'(?:\.venv/bin/|gpu/bin/|python |embodied-r |for |\w+=|\$\w+ )')
+    starts = re.compile(r'(?:\.venv/bin/|gpu/bin/|git |python |embodied-r |for |\w+=|\$\w+ )')
     return [c for line in text.splitlines() if starts.match(line) for c in shell.run(line)]
 
 

@@ -4,7 +4,7 @@
 Only answers are needed, no reasoning: rows of what a robot's perception really saw. A recipe to be
 read from top to bottom; every setting of TRL's GRPOConfig may stand in the YAML file too.
 
-Rewards are weighted by stage, in one run: Embodied-R's 7:3:0, 3:7:0, 1:7:2 (spec d). The stage is
+Rewards are weighted by stage, in one run: Embodied-R's 7:3:0, 3:7:0, 1:7:2. The stage is
 a function of the step alone, so that a resumed run goes on in the stage in which it was stopped.
 The published code has one stage and leaves the others to restarts by hand.
 """

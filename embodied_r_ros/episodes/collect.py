@@ -162,7 +162,7 @@ class CollectConfig(Settings):
         choices=('none', 'keyframes', 'compressed'),
     )
     perceiver: str = setting(
-        'classical', 'who perceives', choices=('classical', 'detector', 'vlm')
+        'classical', 'which perceiver to use', choices=('classical', 'detector', 'vlm')
     )
     profile: str = setting('', 'model profile whose perceiver is asked, for vlm')
     topic: str = setting('', 'image topic; empty: the only one of each bag')

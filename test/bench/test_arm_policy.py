@@ -35,14 +35,14 @@ def test_the_oracle_leads_the_arm(tmp_path: Path) -> None:
     assert main([*run, '--beside', 'random', '--json', str(file), '--markdown', str(page)]) == 0
     assert '| push | | 1.00 | |' in page.read_text()
     picked, pushed = json.loads(file.read_text())
-    assert (picked['reader']['success_rate'], pushed['reader']['success_rate']) == (1.0, 1.0)
+    assert (picked['oracle']['success_rate'], pushed['oracle']['success_rate']) == (1.0, 1.0)
     assert picked['random']['success_rate'] in (0.0, 1.0)
-    [trial] = picked['reader']['trials']
+    [trial] = picked['oracle']['trials']
     assert [step['closed'] for step in trial['steps']] == [False, True, True]
 
 
 def test_rate_of_a_policy_has_its_interval() -> None:
-    figures = {'task': 'pick', 'model': {'success_rate': 0.96}, 'oracle': {'success_rate': 0.98}}
+    figures = {'task': 'pick', 'policy': {'success_rate': 0.96}, 'expert': {'success_rate': 0.98}}
     assert table_row(figures, 50) == ('pick', '0.96 (0.87 to 0.99)', '', '0.98', '', '')
 
 

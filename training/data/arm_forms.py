@@ -175,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument('--kinds', nargs='+', default=[], metavar='TYPE', help='default: all')
     parser.add_argument('--open-ended', action='store_true', help='positions instead of options')
     parser.add_argument('--no-metadata', action='store_true', help='nothing told of the robot')
-    help_text = 'share of the moments, with true deltas, told as perceived (arm_perceived.py)'
+    help_text = 'share of the moments, with true deltas, told as the classical perceiver would'
     parser.add_argument('--perceived', type=float, default=0.0, metavar='SHARE', help=help_text)
     return run_command(parser, _run, arguments)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reasoning traces about arms: what an oracle of positions, state and task would write.
 
-He knows how things are fetched and put down: the hand goes above a thing, down to it, takes hold,
-lifts, goes above the place, down, and lets go. Which of these comes next he reads from where the
-thing and the hand are. All is in whole centimetres. He says where the hand should be, and goes
+It knows how things are fetched and put down: the hand goes above a thing, down to it, takes hold,
+lifts, goes above the place, down, and lets go. Which of these comes next it reads from where the
+thing and the hand are. All is in whole centimetres. It says where the hand should be, and goes
 through the options until one is there.
 
 What is to be compared or subtracted stands side by side, an axis at a time: a small model takes

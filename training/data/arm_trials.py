@@ -4,7 +4,7 @@
 Demonstrations show the way that an expert goes, and what is seen on it. Who leads the arm comes to
 other places, and sees what the perceiver makes of a picture with an arm in it: colours on the arm
 itself, things that are gone behind it. So the oracle leads simulated trials, slips now
-and then, and is asked what to do from there (DAgger, Ross et al. 2011). What he was asked on the
+and then, and is asked what to do from there (DAgger, Ross et al. 2011). What it was asked on the
 way to success becomes rows, word for word as the nodes would ask it.
 """
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _CLOSED = 'closed'
 _USUAL = TrialConfig()
 _KINDS = ('waypoint', 'gripper')
-_SOURCE = 'careful reader'
+_SOURCE = 'oracle'
 _NOWHERE = RowBuilder('', '', 'train')  # of a question that becomes no row
 _TASKS = ('pick', 'place', 'push', 'stack', 'drawer')  # whose rules the oracle knows
 
@@ -194,7 +194,7 @@ def led(
 
 
 def trial_rows(plan: TrialPlan, robot: Robot, slips: float, wait_s: float = 0.0) -> list[Row]:
-    """What the oracle was asked in a trial, with his answers; none where it failed.
+    """What the oracle was asked in a trial, with its answers; none where it failed.
 
     Args:
         plan: Which trial.

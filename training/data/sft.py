@@ -127,7 +127,7 @@ class SftArguments(AskingArguments):
         default=0, metadata={'help': 'only rows that saw at most so many keyframes; 0: all'}
     )
     recall: int = field(
-        default=0, metadata={'help': 'exercises in looking back (recall.py), beside the rows'}
+        default=0, metadata={'help': 'exercises in looking back (exercises.py), beside the rows'}
     )
     sums: int = field(
         default=0,
@@ -139,7 +139,7 @@ class SftArguments(AskingArguments):
     )
     phrases: int = field(
         default=0,
-        metadata={'help': 'phrases that come again and again (phrases.py), instead of rows'},
+        metadata={'help': 'phrases that come again and again (exercises.py), instead of rows'},
     )
     phrase_length: int = field(default=96, metadata={'help': 'most tokens of such a sequence'})
     max_eval_rows: int = field(default=512, metadata={'help': 'validation rows for the loss'})
@@ -147,7 +147,8 @@ class SftArguments(AskingArguments):
         default=False, metadata={'help': 'read a scene once for its questions (shared_prefix.py)'}
     )
     muon: bool = field(
-        default=False, metadata={'help': 'learn the matrices of the layers by Muon (optimizer.py)'}
+        default=False,
+        metadata={'help': 'learn the matrices of the layers by Muon (tiny/model.py)'},
     )
     threads: int = field(default=0, metadata={'help': 'CPU threads; 0: as torch chooses'})
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What perception loses, and what reasoning: the same questions, told by several perceivers.
 
-An oracle (`traces.py`) makes no mistake with what a text says. What he cannot answer, the
-text does not tell: that is what perception lost. What he can answer and the model cannot,
+An oracle (`traces.py`) makes no mistake with what a text says. What it cannot answer, the
+text does not tell: that is what perception lost. What it can answer and the model cannot,
 reasoning lost.
 """
 
@@ -196,8 +196,8 @@ def page(report: dict[str, Any]) -> str:
         [
             ReportSection(
                 text=f'{report["asked"]} of {report["pairs"]} paired questions, asked of '
-                f'{report["model"]}. The oracle makes no mistake with what the text says: what he '
-                'loses against the first text, perception lost; what the model loses against him, '
+                f'{report["model"]}. The oracle makes no mistake with what the text says: what it '
+                'loses against the first text, perception lost; what the model loses against it, '
                 'reasoning lost.'
             ),
             *(ReportSection(text=line) for line in _left_out(report)),

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where does a reasoning lead? The judge of the consistency reward (Embodied-R, spec d).
+"""Where does a reasoning lead? The judge of the consistency reward (Embodied-R).
 
 A judge reads the question, the options in an order of its own, and the think text alone: never
 what was seen, never the answer, and no option letter, because a letter at the end of the
-reasoning would be enough to pass (defect 5 of the published reward). It is scored from the
-probabilities of the candidates, many cases in one forward pass: of their texts where the weights
-are at hand, of their letters where a server reports token probabilities. A judge that fails
-raises: a silent 0 would teach the model that reasoning does not pay (defects 1, 2 and 4).
+reasoning would be enough to pass. It is scored from the probabilities of the candidates, many
+cases in one forward pass: of their texts where the weights are at hand, of their letters where a
+server reports token probabilities. A judge that fails raises: a silent 0 would teach the model
+that reasoning does not pay.
 """
 
 from __future__ import annotations

@@ -51,7 +51,8 @@ class JudgeArguments:
         },
     )
     muon: bool = field(
-        default=False, metadata={'help': 'learn the matrices of the layers by Muon (optimizer.py)'}
+        default=False,
+        metadata={'help': 'learn the matrices of the layers by Muon (tiny/model.py)'},
     )
     threads: int = field(default=0, metadata={'help': 'CPU threads; 0: as torch chooses'})
 

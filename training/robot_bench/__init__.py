@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open questions about an arm, judged: in the style of Robot-R1 Bench (spec f)."""
+"""Open questions about an arm, judged: in the style of Robot-R1 Bench."""

@@ -38,7 +38,7 @@ SEEN = ('scene', 'picture', 'both')
 _DEADLINE_S = 600.0
 _IN_FLIGHT = 8
 _TOKEN = ChatConfig.token_variable
-# How an answer is to be (spec f.2). The paper's guideline for movements names the robot's view and
+# How an answer is to be. The paper's guideline for movements names the robot's view and
 # its rules the image's; here it is the image's throughout.
 _GUIDES = {
     'planning': 'List what is to be done from now to the end of the task, in order, as short '

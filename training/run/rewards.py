@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The three rewards of Embodied-R (spec d) and one for arms, as functions for TRL.
+"""The three rewards of Embodied-R and one for arms, as functions for TRL.
 
 Each takes the completions of a batch and the columns of its rows, and returns one number in 0..1
 per completion: 0 where it has no answer to grade, as in an evaluation. TRL leaves None and NaN out
