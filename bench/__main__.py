@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.processes import tied
+from embodied_r_ros.common.processes import tie_command
 
 from training.eval.document_tables import add_markdown_option
 
@@ -80,7 +80,7 @@ def run_all(names: Iterable[str]) -> int:
         print(f'\n{name}: {BENCHES[name]}', flush=True)
         start_s = time.monotonic()
         process = subprocess.run(
-            tied([sys.executable, '-m', 'bench', name]), cwd=_ROOT, check=False
+            tie_command([sys.executable, '-m', 'bench', name]), cwd=_ROOT, check=False
         )
         codes[name] = process.returncode, (time.monotonic() - start_s) / 60
     print(f'\n{"bench":14}{"exit code":>10}{"minutes":>9}')

@@ -54,7 +54,7 @@ def main(args: argparse.Namespace) -> int:
     for sight in sights:
         for task in tasks:
             robot = load_robot(args.robot or ROBOTS_OF_TASKS.get(task, _ROBOT))
-            row = measured(task, sight, args.seed, args.episodes, robot)
+            row = measure(task, sight, args.seed, args.episodes, robot)
             figures.append(row)
             rates = '{oracle:7.2f} {random:7.2f} {nearest:8.2f}'.format(**row)
             print(f'{sight:6} {task:7} {args.episodes:6} {rates}', flush=True)
@@ -70,7 +70,7 @@ def main(args: argparse.Namespace) -> int:
     return 0 if all(budget.is_met for budget in budgets) else 1
 
 
-def measured(task: str, sight: str, seed: int, trials: int, robot: Robot) -> dict[str, Any]:
+def measure(task: str, sight: str, seed: int, trials: int, robot: Robot) -> dict[str, Any]:
     """Rates of success of every chooser."""
     camera: Intrinsics | None = SimArmConfig(task).camera() if sight == 'seen' else None
     plans = [TrialPlan(task, seed, index) for index in range(trials)]

@@ -27,7 +27,7 @@ from embodied_r_ros.types.answers import AnswerKind
 from scipy.stats import binomtest
 from tqdm import tqdm
 
-from training.data.arm_trials import led, oracle, robot_of
+from training.data.arm_trials import oracle, robot_of, run_trial
 from training.eval.document_tables import DocumentTable, write_tables
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def main(args: argparse.Namespace) -> int:
         for task in args.tasks:
             plans = [TrialPlan(task, args.seed, index) for index in range(args.episodes)]
             robot = robot_of(task, args.robot)
-            row = measured(plans, robot, answerers, args.beside, TrialConfig(wait_s=args.wait))
+            row = measure(plans, robot, answerers, args.beside, TrialConfig(wait_s=args.wait))
             figures.append({'task': task, **row})
             rates = ', '.join(f'{name} {value["success_rate"]:.2f}' for name, value in row.items())
             print(f'{task}, {len(plans)} trials: {rates}', flush=True)
@@ -97,7 +97,7 @@ def table_row(figures: dict[str, Any], trials: int) -> tuple[str, ...]:
     return figures['task'], *(cells.get(name, '') for name in _LEADS)
 
 
-def measured(
+def measure(
     plans: Sequence[TrialPlan],
     robot: Robot,
     answerers: dict[str, Answerer],
@@ -109,7 +109,8 @@ def measured(
     figures: dict[str, Any] = {}
     for name, answerer in answerers.items():
         trials = [
-            led(plan, robot, answerer, config=config) for plan in tqdm(plans, name, disable=None)
+            run_trial(plan, robot, answerer, config=config)
+            for plan in tqdm(plans, name, disable=None)
         ]
         steps = [trial.to_json() for trial in trials]
         figures[name] = {'success_rate': success_rate(trials), 'trials': steps}

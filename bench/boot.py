@@ -66,7 +66,7 @@ def main(args: argparse.Namespace) -> int:
         ServiceSocket(Path(scratch) / 'notify') as heard,
         watching() as watch,
         plugged_camera(),
-        started(args.unit, args.environment, Path(scratch), heard) as process,
+        run_service(args.unit, args.environment, Path(scratch), heard) as process,
     ):
         start, start_ns = time.monotonic(), time.time_ns()
         is_fresh = watch.await_fresh(start_ns, NODES, _TIMEOUT_S)
@@ -138,7 +138,7 @@ def environment_of(unit: Path, file: Path) -> dict[str, str]:
 
 
 @contextmanager
-def started(
+def run_service(
     unit: Path, environment_file: Path, folder: Path, heard: ServiceSocket
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run what ExecStart of a unit says, and end it as the unit says.

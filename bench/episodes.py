@@ -78,8 +78,8 @@ def main(args: argparse.Namespace) -> int:
     draw = random.Random(args.seed)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        loss = killed(folder, args.kills, draw)
-        repair = repaired(folder, args.mb, args.cuts, draw)
+        loss = measure_kills(folder, args.kills, draw)
+        repair = measure_repair(folder, args.mb, args.cuts, draw)
     print(f'{loss.kills} recordings killed: {loss.median_s:.2f} s lost (median)')
     print(
         f'{repair.mb:.0f} MB cut at {repair.cuts} bytes: recovered in {repair.seconds:.1f} s, '
@@ -100,7 +100,7 @@ def main(args: argparse.Namespace) -> int:
     return 0 if all(budget.is_met for budget in budgets) else 1
 
 
-def killed(folder: Path, kills: int, draw: random.Random) -> Loss:
+def measure_kills(folder: Path, kills: int, draw: random.Random) -> Loss:
     """Kill recordings and see what their bags lack."""
     lost_s: list[float] = []
     answers = answers_lost = 0
@@ -117,7 +117,7 @@ def killed(folder: Path, kills: int, draw: random.Random) -> Loss:
     return Loss(kills, max(lost_s), statistics.median(lost_s), answers, answers_lost)
 
 
-def repaired(folder: Path, mb: int, cuts: int, draw: random.Random) -> Repair:
+def measure_repair(folder: Path, mb: int, cuts: int, draw: random.Random) -> Repair:
     """Cut a long recording at some bytes and recover it."""
     whole = folder / 'long'
     bag = _new_bag(whole)

@@ -22,7 +22,7 @@ import sys
 import time
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.processes import tied
+from embodied_r_ros.common.processes import tie_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +64,7 @@ class FaultyServer:
         """Start the process and wait until it listens; it is well again."""
         words = ['--port', str(self._port), '--name', self.name, '--says', self._completion]
         command = [sys.executable, '-m', 'bench.faulty_server', *words]
-        self._process = subprocess.Popen(tied(command), stdin=subprocess.DEVNULL, cwd=_ROOT)
+        self._process = subprocess.Popen(tie_command(command), stdin=subprocess.DEVNULL, cwd=_ROOT)
         end = time.monotonic() + _STARTED_S
         while not self._is_up():
             if time.monotonic() > end or self._process.poll() is not None:

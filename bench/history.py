@@ -34,7 +34,7 @@ from training.data.traces import read_row
 from training.eval.document_tables import DocumentTable, percent, write_tables
 from training.eval.generation import generate
 from training.eval.grading import grade
-from training.evaluate import drawn, majority_baseline
+from training.evaluate import draw_rows, majority_baseline
 
 if TYPE_CHECKING:
     import argparse
@@ -115,7 +115,7 @@ def main(args: argparse.Namespace) -> int:
     memory = MemoryConfig(args.token_budget)
     figures = [
         measure(
-            drawn(rows_after(episodes, length, maps=args.maps), args.rows, 0),
+            draw_rows(rows_after(episodes, length, maps=args.maps), args.rows, 0),
             length,
             args.model,
             memory,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.arm.gate import Decision, Gate, GateConfig, Stamped
+from embodied_r_ros.arm.gate import Decision, Gate, GateConfig, StampedPosition
 from embodied_r_ros.arm.proposal import keypoint_question, proposal_of
 from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.common.files import shared_path
@@ -25,7 +25,7 @@ from embodied_r_ros.perception.pipeline import classical_perceiver
 from embodied_r_ros.reasoning.completions import choice_index, option_letter, parse_completion
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.sim.indoor.episodes import draw_episode
-from embodied_r_ros.sim.indoor.model import scrambled, texts_of
+from embodied_r_ros.sim.indoor.model import scramble_text, texts_of
 from embodied_r_ros.sim.indoor.world import World, WorldRenderer
 from embodied_r_ros.sim.runs import IndoorConfig
 from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness, Sampling
@@ -99,11 +99,11 @@ def main(args: argparse.Namespace) -> int:
     for index in tqdm(range(args.episodes), unit=' rooms', leave=False, disable=None):
         for name, question_rows in rows_of_room(args.seed, index, signs, args.moments).items():
             rows[name] += question_rows
-    answers_by_text = {name: answered(model, rows[name]) for name in TEXTS}
+    answers_by_text = {name: generate_answers(model, rows[name]) for name in TEXTS}
     figures = {name: figures_of(answers_by_text, name) for name in TEXTS}
     gate = gate_figures(model, answers_by_text, signs)
     budgets = [
-        Budget('classical texts with words of a sign', leaked(rows, signs), 0),
+        Budget('classical texts with words of a sign', count_leaks(rows, signs), 0),
         Budget('proposals outside the workspace that were accepted', gate['opened'], 0),
         Budget('judgements that words changed', gate['swayed'], 0),
     ]
@@ -132,14 +132,14 @@ def rows_of_room(
     """
     config = IndoorConfig()
     scenario, truth, _ = draw_episode(config, seed, index)
-    signs_by_text = {BARE: (), SCRAMBLED: tuple(map(scrambled, signs)), ORDERS: tuple(signs)}
+    signs_by_text = {BARE: (), SCRAMBLED: tuple(map(scramble_text, signs)), ORDERS: tuple(signs)}
     images = {
         name: images_of(scenario, config, [k.stamp_ns for k in truth.keyframes], texts)
         for name, texts in signs_by_text.items()
     }
     rows_by_text: dict[str, tuple[dict[str, Any], ...]] = {}
     for name, pictures in images.items():
-        deltas = row_deltas(perceived(truth.keyframes, pictures, config))
+        deltas = row_deltas(deltas_of_images(truth.keyframes, pictures, config))
         rows_by_text[name] = deltas
         if name in READ:
             shows = [in_view(*pair) for pair in zip(images[BARE], pictures, strict=True)]
@@ -168,7 +168,7 @@ def images_of(
     return images
 
 
-def perceived(
+def deltas_of_images(
     keyframes: Iterable[Keyframe], images: Iterable[NDArray[np.uint8]], config: IndoorConfig
 ) -> tuple[SemanticDelta, ...]:
     """What the classical perceiver sees in some keyframes."""
@@ -192,7 +192,7 @@ def read_aloud(delta: Mapping[str, Any], shows: bool, signs: Sequence[str]) -> d
     return {**delta, 'change': change}
 
 
-def leaked(rows: Mapping[str, Sequence[Row]], signs: Sequence[str]) -> int:
+def count_leaks(rows: Mapping[str, Sequence[Row]], signs: Sequence[str]) -> int:
     """Count the deltas of pictures with signs that hold a sign's text or a longer word of it."""
     words = {word for sign in signs for word in sign.split() if len(word) > 4} | set(signs)
     return sum(
@@ -203,7 +203,7 @@ def leaked(rows: Mapping[str, Sequence[Row]], signs: Sequence[str]) -> int:
     )
 
 
-def answered(model: str, rows: Sequence[Row]) -> TextReplies:
+def generate_answers(model: str, rows: Sequence[Row]) -> TextReplies:
     """Have the questions answered."""
     completions = generate(model, [row.prompt(_MEMORY) for row in rows], _SAMPLING)
     answers = []
@@ -279,7 +279,7 @@ def _judge(index: int, words: str, counts: dict[str, int]) -> None:
         )
         proposal = proposal_of(answer, think or 'pick', _TABLE, (_INSIDE, _OUTSIDE))
         gate = Gate(_GATE, lambda *_: NoPose('there is no other frame'))
-        gate.see_pose(Stamped((0.0, 0.0, 0.3), _TABLE, 11 * NS_PER_S))
+        gate.see_pose(StampedPosition((0.0, 0.0, 0.3), _TABLE, 11 * NS_PER_S))
         decisions.append(gate.judge(proposal, 11 * NS_PER_S).decision)
     counts['judged'] += 1
     counts['outside'] += index == ORDERED

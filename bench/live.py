@@ -22,7 +22,7 @@ import cv2
 from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.msg import Keyframe
 from embodied_r_ros.bags.messages import stamp_ns_from_msg
-from embodied_r_ros.common.processes import tied
+from embodied_r_ros.common.processes import tie_command
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.topics import image_topic, IMAGE_TYPES
 from embodied_r_ros.nodes.transport import transport_environment
@@ -133,7 +133,7 @@ def measure(
     os.environ.update(ours)  # for the watcher
     words = ['-p', 'autostart:=true', '-p', f'image_transport:={stream.transport}']
     command = [sys.executable, '-c', _EXTRACTOR, '--ros-args', *words]
-    extractor = subprocess.Popen(tied(command), env=ours)
+    extractor = subprocess.Popen(tie_command(command), env=ours)
     sender: subprocess.Popen[bytes] | None = None
     rclpy.init()
     watcher = _Watcher(rclpy.create_node('watcher'))
@@ -157,7 +157,7 @@ def start_camera(
 ) -> subprocess.Popen[bytes]:
     """Start a process that sends so many images, once somebody listens, and then ends."""
     words = [str(count), json.dumps(asdict(stream))]
-    command = tied([sys.executable, '-c', _CAMERA, *words])
+    command = tie_command([sys.executable, '-c', _CAMERA, *words])
     return subprocess.Popen(command, cwd=_ROOT, env=dict(environment))
 
 

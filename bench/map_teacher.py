@@ -20,7 +20,7 @@ from embodied_r_ros.perception.classical import ClassicalPerceiver
 from embodied_r_ros.perception.pipeline import perceive_keyframes
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
-from embodied_r_ros.questions.indoor import ask_kinds, Moment, Unsolved
+from embodied_r_ros.questions.indoor import ask_kinds, Moment, NoSolution
 from embodied_r_ros.questions.map_rows import layout_map, MAP_KINDS, perceived_map
 from embodied_r_ros.reasoning.completions import number_in, UNKNOWN
 from embodied_r_ros.sim.indoor.episodes import draw_episode
@@ -75,7 +75,7 @@ def measure(rooms: int, duration_s: float, slack_m: float) -> dict[str, KindTall
         moment = Moment(deltas, layout=truth.layout)
         perceived = perceived_map(moment, 'train', slack_m)
         true = layout_map(moment)
-        if isinstance(perceived, Unsolved) or isinstance(true, Unsolved):
+        if isinstance(perceived, NoSolution) or isinstance(true, NoSolution):
             continue
         rng = Random(f'{_SEED}:{index}')
         for kind, draft, _ in ask_kinds(MAP_KINDS, perceived, 'train', rng, Coverage()):

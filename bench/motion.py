@@ -26,7 +26,12 @@ from embodied_r_ros.keyframes.selector import KeyframeConfig, KeyframeExtractor,
 from embodied_r_ros.perception.classical import ClassicalPerceiver
 from embodied_r_ros.perception.egomotion import motion_from_views
 from embodied_r_ros.types.deltas import Motion, MotionSource, ScaleSource
-from embodied_r_ros.types.geometry import Intrinsics, relative_motion, wrapped, yaw_pitch_roll
+from embodied_r_ros.types.geometry import (
+    Intrinsics,
+    relative_motion,
+    wrap_angle_rad,
+    yaw_pitch_roll,
+)
 from embodied_r_ros.types.images import StampedImage
 import numpy as np
 from tqdm import tqdm
@@ -76,7 +81,7 @@ class MotionTally:
         if motion is None or motion.source is MotionSource.UNKNOWN:
             self.right.append(False)
             return
-        yaw = abs(math.degrees(wrapped(motion.yaw_rad - yaw_pitch_roll(rotation)[0])))
+        yaw = abs(math.degrees(wrap_angle_rad(motion.yaw_rad - yaw_pitch_roll(rotation)[0])))
         length = float(np.linalg.norm(way))
         direction = angle_deg(np.asarray(motion.translation), way)
         self.yaw_deg.append(yaw)
@@ -150,7 +155,7 @@ def measure(shots: Sequence[PosedImage]) -> dict[str, MotionTally]:
     return tallies
 
 
-def joined(tallies: Sequence[dict[str, MotionTally]]) -> dict[str, MotionTally]:
+def join_tallies(tallies: Sequence[dict[str, MotionTally]]) -> dict[str, MotionTally]:
     """The tallies of several recordings as those of one."""
     total: dict[str, MotionTally] = defaultdict(MotionTally)
     for tally in tallies:
@@ -265,8 +270,8 @@ def main(args: argparse.Namespace) -> int:
     totals = {}
     for group, recordings in groups.items():
         for name, parts in recordings.items():
-            print_table(name, joined(parts))
-        totals[group] = joined(list(chain.from_iterable(recordings.values())))
+            print_table(name, join_tallies(parts))
+        totals[group] = join_tallies(list(chain.from_iterable(recordings.values())))
         if len(recordings) > 1:
             print_table(f'all {group}', totals[group])
     live = [spent for spent in times if spent]
@@ -289,7 +294,7 @@ def main(args: argparse.Namespace) -> int:
         figures = {
             'groups': {
                 group: {
-                    name: {m: tally.summary() for m, tally in joined(parts).items()}
+                    name: {m: tally.summary() for m, tally in join_tallies(parts).items()}
                     for name, parts in recordings.items()
                 }
                 for group, recordings in groups.items()

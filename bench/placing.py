@@ -113,11 +113,11 @@ def _looks(bag: Path, task: str) -> list[PlacedLook]:
         assert state
         at = truth.stamps_ns.index(delta.stamp_ns)
         then = replace(view, tool=state.position)
-        looks += compared(task, truth.things, at, delta.items, then)
+        looks += compare_look(task, truth.things, at, delta.items, then)
     return looks
 
 
-def compared(
+def compare_look(
     task: str, things: Sequence[TrueThing], at: int, items: Sequence[Item], view: TableView
 ) -> Iterator[PlacedLook]:
     """What became of each thing in one look, and what was placed where nothing is.

@@ -29,7 +29,7 @@ from embodied_r_ros.types.geometry import (
     rays_of_pixels,
 )
 from embodied_r_ros.types.images import encode_image, StampedImage
-from embodied_r_ros.types.poses import composed
+from embodied_r_ros.types.poses import compose_poses
 import numpy as np
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def write_bag(folder: Path, bag: Path) -> None:
                 stamp_ns,
             )
             odometry = odometry_to_msg(
-                make, stamp_ns, composed(upright, shot.pose), _LINK, _AT_REST
+                make, stamp_ns, compose_poses(upright, shot.pose), _LINK, _AT_REST
             )
             writer.write('/odom', odometry, stamp_ns)
             if shot.depth is not None:

@@ -75,7 +75,7 @@ def main(args: argparse.Namespace) -> int:
         bags = list(generate(config, args.seed, count, folder / 'bags'))
         by_source = {
             source: [
-                measured(bags[:n], source, args.duration, folder / f'{source}{n}.jsonl')
+                measure(bags[:n], source, args.duration, folder / f'{source}{n}.jsonl')
                 for n in (args.episodes, count)
             ]
             for source in _SOURCES
@@ -98,7 +98,7 @@ def main(args: argparse.Namespace) -> int:
     return 0 if all(budget.is_met for budget in budgets) else 1
 
 
-def measured(bags: Sequence[Path], source: str, duration_s: float, rows: Path) -> RowsFigures:
+def measure(bags: Sequence[Path], source: str, duration_s: float, rows: Path) -> RowsFigures:
     """What a process of its own needs to derive the rows of bags, start excluded."""
     command = [sys.executable, '-m', 'bench.rows', str(rows), source, *map(str, bags)]
     process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)

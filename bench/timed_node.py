@@ -17,7 +17,7 @@ import sys
 import time
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.processes import tied
+from embodied_r_ros.common.processes import tie_command
 import numpy as np
 from rclpy.task import Task
 import yaml
@@ -63,7 +63,7 @@ class TimedNode:
         words = [sys.executable, '-m', 'bench.timed_node', name, str(self._times)]
         with self.log.open('wb') as log:
             self._process = subprocess.Popen(
-                tied([*words, '--ros-args', '--params-file', str(file)]),
+                tie_command([*words, '--ros-args', '--params-file', str(file)]),
                 cwd=_ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -40,7 +40,7 @@ def child(words: Sequence[str], output: Path, log: Path) -> Iterator[ChildProces
         process.end(_GRACE_S)
 
 
-def ran(words: Sequence[str], log: Path, limit_s: float, well: Sequence[int] = (0,)) -> int:
+def run_child(words: Sequence[str], log: Path, limit_s: float, well: Sequence[int] = (0,)) -> int:
     """Run a program to its end, with stdout in `LOG.out`; returns its exit code.
 
     Raises:

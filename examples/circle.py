@@ -21,7 +21,7 @@ from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.questions.row import read_rows
 
-from examples.children import ran, ROOT
+from examples.children import ROOT, run_child
 from examples.robot import running
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Circle:
         self._count += 1
         log = self.out / 'logs' / f'{self._count:02}-{texts[0]}.log'
         self.say(f'$ {shlex.join(texts)}')
-        code = ran(texts, log, _STEP_S, well)
+        code = run_child(texts, log, _STEP_S, well)
         if texts[0] in _SHOWN:
             sys.stderr.write(log.with_suffix('.out').read_text())
         return code

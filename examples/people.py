@@ -41,7 +41,7 @@ from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness, SHADOW_A
 from embodied_r_ros.types.deltas import ModelInfo
 from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeMark, Label, LabelKind
 
-from examples.children import ran, ROOT
+from examples.children import ROOT, run_child
 from training.data.samples import read_samples
 from training.eval.statistics import interval_over_runs, paired_test
 from training.run.models import model_folder
@@ -199,7 +199,7 @@ class People:
             return int(code)
         begin = time.monotonic()
         sys.stderr.write(f'{begin - self._begin:6.0f} s  $ {shlex.join(texts)}\n')
-        code = ran(texts, log, _STEP_S, well)
+        code = run_child(texts, log, _STEP_S, well)
         write_whole(ended, json.dumps([texts, code]))
         return code
 

@@ -56,12 +56,12 @@ def serve(context: LaunchContext) -> list[LaunchDescriptionEntity]:
             output='screen',
             # The servers get ten seconds to end by themselves.
             sigterm_timeout='15',
-            on_exit=ended,
+            on_exit=on_servers_exit,
         )
     ]
 
 
-def ended(event: ProcessExited, context: LaunchContext) -> list[LaunchDescriptionEntity]:
+def on_servers_exit(event: ProcessExited, context: LaunchContext) -> list[LaunchDescriptionEntity]:
     """End the launch with the servers.
 
     Raises:

@@ -46,7 +46,7 @@ from training.eval.benchmarks.spatialrgpt import SPATIALRGPT
 from training.eval.benchmarks.vsi_bench import VSI_BENCH
 from training.eval.generation import model_identity
 from training.eval.report_page import interval_text
-from training.evaluate import add_budget_option, CACHE, drawn, memory_of, opened_cache
+from training.evaluate import add_budget_option, CACHE, draw_rows, memory_of, opened_cache
 from training.run.command import run_command
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def _report(args: argparse.Namespace) -> dict[str, Any]:
     benchmark = BENCHMARKS[args.name]
     cache = opened_cache(args.cache)
     published = benchmark.read(args.rows)
-    questions = drawn(published, args.limit, args.seed)
+    questions = draw_rows(published, args.limit, args.seed)
     known = [question for question in questions if question.truth is not None]
     replies = Replies()
     if benchmark.stored_reply:

@@ -23,7 +23,7 @@ from embodied_r_ros.serving.profiles import served_budget
 from embodied_r_ros.types.answers import Sampling
 
 from training.data.selection import rows_of_split
-from training.data.vision import shown
+from training.data.vision import rows_with_images
 from training.eval.arm_baselines import arm_baselines
 from training.eval.arm_baselines import table as arm_table
 from training.eval.document_tables import (
@@ -39,8 +39,8 @@ from training.eval.generation import generate, model_identity
 from training.eval.grading import (
     best_constant,
     Grade,
-    graded,
-    graded_with_consistency,
+    grade_completions,
+    grade_with_consistency,
     oracle_grades,
 )
 from training.eval.report_page import interval_text, report_page
@@ -79,9 +79,9 @@ def evaluate(
         return generate(model, [row.prompt(memory) for row in group], sampling, cache=cache)
 
     completions = completions_of(rows)
-    grades = graded_with_consistency(rows, completions, judge)
+    grades = grade_with_consistency(rows, completions, judge)
     without = [row.without_scene() for row in rows]
-    blind = graded(without, completions_of(without), judge)
+    blind = grade_completions(without, completions_of(without), judge)
     scenes = [row.scene_id for row in rows]
     right = [g.accuracy or 0.0 for g in grades]
     return {
@@ -90,7 +90,7 @@ def evaluate(
         'interval_95': bootstrap_interval(right, scenes),
         'format': _mean([float(g.format) for g in grades]),
         'consistency': mean_known([g.consistency for g in grades]),
-        'execution': executed(rows, completions),
+        'execution': execution_figures(rows, completions),
         'words': _mean([len(text.split()) for text in completions]),
         'by_type': _beside_blind(by_type(rows, grades), by_type(rows, blind), constants(rows)),
         'by_wording': by_wording(rows, grades),
@@ -133,7 +133,7 @@ def mean_known(values: Sequence[float | None]) -> float | None:
     return _mean(values_known) if values_known else None
 
 
-def executed(rows: Sequence[Row], completions: Sequence[str]) -> dict[str, Any]:
+def execution_figures(rows: Sequence[Row], completions: Sequence[str]) -> dict[str, Any]:
     """How many reasonings end in figures that can be followed, and how often to the answer."""
     verdicts = list(map(executed_consistency, rows, completions))
     judged_count = sum(verdict is not None for verdict in verdicts)
@@ -300,7 +300,7 @@ def _rate(value: float | None) -> str:
     return f'{"-":>6}' if value is None else f'{value:6.1%}'
 
 
-def drawn(rows: list[Item], limit: int, seed: int) -> list[Item]:
+def draw_rows(rows: list[Item], limit: int, seed: int) -> list[Item]:
     """So many of the rows, drawn at random: the first ones would all be of a few scenes."""
     return Random(seed).sample(rows, limit) if 0 < limit < len(rows) else rows
 
@@ -377,8 +377,8 @@ def opened_cache(folder: str) -> ReplyCache:
 
 
 def _run(args: argparse.Namespace) -> int:
-    rows = drawn(rows_of_split(args.rows, args.split), args.limit, args.seed)
-    rows = shown(rows, args.images) if args.images else rows
+    rows = draw_rows(rows_of_split(args.rows, args.split), args.limit, args.seed)
+    rows = rows_with_images(rows, args.images) if args.images else rows
     sampling = Sampling(args.temperature, 1.0, args.max_tokens, args.seed)
     memory = memory_of(args.model, args.token_budget)
     judge, cache = judge_of(args.judge), opened_cache(args.cache)

@@ -18,7 +18,7 @@ from embodied_r_ros.reasoning.completions import option_letter, UNKNOWN
 from embodied_r_ros.reasoning.question import question_problem
 
 from training.data.lines import read_lines
-from training.eval.grading import graded_with_consistency, named_answer
+from training.eval.grading import grade_with_consistency, named_answer
 from training.judge.models import add_judge_option, judge_of
 from training.run.command import run_command
 
@@ -107,7 +107,7 @@ def table(grades: Sequence[Grade]) -> str:
 def _run(args: argparse.Namespace) -> int:
     pairs = read_completions(args.completions, read_asked(args.rows))
     questions, texts = [row for row, _ in pairs], [text for _, text in pairs]
-    grades = graded_with_consistency(questions, texts, judge_of(args.judge))
+    grades = grade_with_consistency(questions, texts, judge_of(args.judge))
     if args.json:
         for (row, _), g in zip(pairs, grades, strict=True):
             value = {

@@ -36,9 +36,9 @@ from training.data.vision import load_processor
 from training.judge.models import judge_of
 from training.run.command import run_recipe
 from training.run.manifest import checkpoint_of, manifest_in, manifest_of
-from training.run.models import evaluated, model_folder, SAFELY
+from training.run.models import evaluation_rows, model_folder, SAFELY
 from training.run.monitor import GradientGuard, Monitor, ZERO_VARIANCE
-from training.run.rewards import checked, three_rewards, workspace_reward
+from training.run.rewards import require_finite, three_rewards, workspace_reward
 from training.tiny.model import load_tokenizer
 from training.tiny.shared_prefix import share_prefixes
 
@@ -322,10 +322,10 @@ def trainer_of(
     trainer = GroupTrainer(
         drops_equal=arguments.drop_zero_variance,
         model=arguments.model,
-        reward_funcs=[checked(reward) for reward in (*rewards, *inside)],
+        reward_funcs=[require_finite(reward) for reward in (*rewards, *inside)],
         args=config,
         train_dataset=prompts,
-        eval_dataset=evaluated(validation_prompts(arguments, tokenizer), config, 'grpo'),
+        eval_dataset=evaluation_rows(validation_prompts(arguments, tokenizer), config, 'grpo'),
         processing_class=processor,
         peft_config=adapter if arguments.lora_rank else None,
         callbacks=[schedule, Monitor(), GradientGuard()],

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.common.files import write_whole
-from embodied_r_ros.common.processes import tied
+from embodied_r_ros.common.processes import tie_command
 from embodied_r_ros.common.settings import config_from_mapping
 from embodied_r_ros.episodes.frozen import frozen_of_rows, unchanged_set
 from embodied_r_ros.episodes.inspect import bag_digest, file_sha256, labels_sha256
@@ -282,7 +282,7 @@ class Improvement:
         if self.args.fork:
             code = run_in_fork(module, texts[1:], _ROOT)
         else:
-            command = tied([sys.executable, '-m', module, *texts[1:]])
+            command = tie_command([sys.executable, '-m', module, *texts[1:]])
             quiet = subprocess.DEVNULL
             code = subprocess.run(command, cwd=_ROOT, stdin=quiet, check=False).returncode
         if code not in well:

@@ -40,10 +40,10 @@ from training.compare import compare
 from training.data.selection import rows_of_split
 from training.eval.report_page import gain_text
 from training.eval.shadow import read_shadowed, shadow_report
-from training.evaluate import CACHE, drawn, evaluate, opened_cache
+from training.evaluate import CACHE, draw_rows, evaluate, opened_cache
 from training.judge.models import add_judge_option, is_unjudged, judge_of
 from training.run.command import run_command
-from training.run.models import is_adapter, merged, model_folder
+from training.run.models import is_adapter, merge_adapter, model_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -316,7 +316,7 @@ def few_recordings(report: dict[str, Any]) -> str:
 Gate = TypeVar('Gate', PromotionGateConfig, ShadowGateConfig)
 
 
-def examined(
+def examine_candidate(
     incumbent: Path,
     candidate: Path,
     served: Path,
@@ -354,7 +354,7 @@ def examined(
     comparison = compare(*reports)
     latency = None
     if args.latency_rows:
-        timed = drawn(list(rows), args.latency_rows, args.seed)
+        timed = draw_rows(list(rows), args.latency_rows, args.seed)
         prompts = [row.prompt(memory) for row in timed]
         latency = measure((str(served), str(candidate)), prompts, sampling, _say)
     config, of_shadow = _settings(PromotionGateConfig, args), _settings(ShadowGateConfig, args)
@@ -393,7 +393,7 @@ def decide(args: argparse.Namespace, slot: str) -> int:
         InputError: There are no rows, the candidate is no model, or it serves already; or it was
             not in the shadow.
     """
-    rows = drawn(rows_of_split(args.rows, args.split), args.limit, args.seed)
+    rows = draw_rows(rows_of_split(args.rows, args.split), args.limit, args.seed)
     if (scenes := len({row.scene_id for row in rows})) < _FEW_SCENES:
         _say(f'the rows are of {scenes} scenes only: what holds elsewhere, few can tell')
     shadowed = read_shadowed(args.after_shadow, _say) if args.after_shadow else None
@@ -401,7 +401,7 @@ def decide(args: argparse.Namespace, slot: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
         candidate = model_folder(args.candidate)
         if is_adapter(candidate) and not args.as_adapter:
-            candidate = merged(candidate, Path(folder) / 'candidate' / candidate.name)
+            candidate = merge_adapter(candidate, Path(folder) / 'candidate' / candidate.name)
         digest = model_digest(candidate)
         if digest == model_digest(incumbent):
             msg = f'{args.candidate} is the incumbent itself ({digest}): train another one'
@@ -409,8 +409,8 @@ def decide(args: argparse.Namespace, slot: str) -> int:
         served = incumbent
         if is_adapter(incumbent) and args.latency_rows:  # an adapter alone cannot be timed
             _say(f'{incumbent} is an adapter: it is timed merged into its model')
-            served = merged(incumbent, Path(folder) / 'incumbent')
-        record, passed = examined(incumbent, candidate, served, rows, shadowed, args)
+            served = merge_adapter(incumbent, Path(folder) / 'incumbent')
+        record, passed = examine_candidate(incumbent, candidate, served, rows, shadowed, args)
         if passed:
             promoted = promote_in(slot, candidate, record, _signature(args))
             _say(f'promoted: {promoted.folder} ({slot}/manifest.json)')

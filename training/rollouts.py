@@ -22,18 +22,18 @@ from embodied_r_ros.types.answers import Sampling
 from tqdm import tqdm
 
 from training.data.samples import (
-    begun,
     is_another,
     origin_of,
     pass_rate,
     PassRateBand,
+    read_existing_samples,
     read_samples,
     SampleOrigin,
 )
 from training.data.selection import rows_of_split
 from training.eval.generation import generate
-from training.eval.grading import graded, is_free_text
-from training.evaluate import drawn, opened_cache
+from training.eval.grading import grade_completions, is_free_text
+from training.evaluate import draw_rows, opened_cache
 from training.judge.models import add_judge_option, judge_identity, judge_of
 from training.run.command import run_command
 
@@ -79,7 +79,9 @@ def sample(  # noqa: PLR0913, PLR0917
             for number in range(count)
         ]
         # Of all tries together: a judge takes many cases at once.
-        grades = graded(some * count, [text for texts in tries for text in texts], judge)
+        grades = grade_completions(
+            some * count, [text for texts in tries for text in texts], judge
+        )
         for index, (row, prompt) in enumerate(zip(some, prompts, strict=True)):
             own = [texts[index] for texts in tries]
             right = [g.accuracy == 1.0 for g in grades[index :: len(some)]]
@@ -106,8 +108,8 @@ def _add_samples(args: argparse.Namespace) -> None:
     # Who has no need of a judge needs none to be there.
     grader = judge_identity(args.judge) if texts else []
     origin = SampleOrigin(origin_of(args.model, args.count, sampling, memory), grader, texts)
-    finished = begun(args.out, origin)
-    rows = drawn(rows, args.limit, args.seed)
+    finished = read_existing_samples(args.out, origin)
+    rows = draw_rows(rows, args.limit, args.seed)
     for row in rows:
         if row.id in finished and is_another(row, memory, finished[row.id]):
             msg = (

@@ -23,7 +23,7 @@ from training.data.sft import examples, SftArguments
 from training.data.vision import image_dataset
 from training.run.command import run_recipe
 from training.run.manifest import checkpoint_of, manifest_of
-from training.run.models import evaluated, model_folder
+from training.run.models import evaluation_rows, model_folder
 from training.run.monitor import GradientGuard
 from training.run.templates import fit_examples
 from training.tiny.exercises import phrase_examples, recall_examples
@@ -140,7 +140,7 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
         args=config,
         data_collator=collator,
         train_dataset=rows,
-        eval_dataset=evaluated(None if arguments.phrases else validation, config, 'sft'),
+        eval_dataset=evaluation_rows(None if arguments.phrases else validation, config, 'sft'),
         processing_class=reader,
         peft_config=adapter_of(arguments),
         optimizers=(muon(model, config) if arguments.muon else None, None),

@@ -13,7 +13,7 @@ from itertools import pairwise
 import math
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.arm.task_frame import turned, turned_name, turned_orientation
+from embodied_r_ros.arm.task_frame import rotate_quarters, turned_name, turned_orientation
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.types.geometry import NS_PER_S
 from embodied_r_ros.types.layout import as_vector, truth_from_json, truth_to_json
@@ -164,7 +164,9 @@ class ArmState:
     def turned(self, quarters: int) -> ArmState:
         """The same in the task frame turned by quarters about its z axis."""
         orientation = self.orientation and turned_orientation(self.orientation, quarters)
-        return replace(self, position=turned(self.position, quarters), orientation=orientation)
+        return replace(
+            self, position=rotate_quarters(self.position, quarters), orientation=orientation
+        )
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ _LEAST_NORM = 0.5  # of a quaternion, which should have 1
 
 
 @dataclass(frozen=True)
-class Stamped:
+class StampedPosition:
     """Where the end effector was."""
 
     position: Position  # [m]
@@ -46,7 +46,7 @@ class Stamped:
 
 
 @dataclass(frozen=True)
-class Accepted:
+class AcceptedKeypoint:
     """The keypoint that was accepted last."""
 
     position: Position  # [m]
@@ -62,8 +62,8 @@ class ProposalCase:
     now_ns: int
     config: GateConfig
     position_in: PositionIn
-    pose: Stamped | None = None  # the newest one
-    accepted: Accepted | None = None
+    pose: StampedPosition | None = None  # the newest one
+    accepted: AcceptedKeypoint | None = None
     known_ids: Collection[str] = ()  # of proposals that were accepted
     waited_ns: int = 0  # for the operator
 
@@ -356,11 +356,11 @@ class Gate:
         self.waiting: KeypointProposal | None = None
         self._position_in = position_in
         self._since_ns = 0  # when it began to wait
-        self._pose: Stamped | None = None
-        self._accepted: Accepted | None = None
+        self._pose: StampedPosition | None = None
+        self._accepted: AcceptedKeypoint | None = None
         self._ids: deque[str] = deque(maxlen=_REMEMBERED)
 
-    def see_pose(self, pose: Stamped) -> None:
+    def see_pose(self, pose: StampedPosition) -> None:
         """Take where the end effector is."""
         self._pose = pose
 
@@ -440,7 +440,7 @@ class Gate:
     def _accept(self, case: ProposalCase) -> Judgement:
         proposal, frame = case.proposal, case.config.workspace_frame
         # Where it is in the workspace now; the frame in which it was proposed may move.
-        self._accepted = Accepted(target(case), frame, case.now_ns)
+        self._accepted = AcceptedKeypoint(target(case), frame, case.now_ns)
         self._ids.append(proposal.id)
         return Judgement(proposal, Decision.ACCEPTED)
 

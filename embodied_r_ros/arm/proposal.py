@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.table import table_view
-from embodied_r_ros.arm.task_frame import quarters_facing, turned
+from embodied_r_ros.arm.task_frame import quarters_facing, rotate_quarters
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.reasoning.question import Question
 from embodied_r_ros.types.answers import AnswerKind, Freshness, Gripper, KeypointProposal
@@ -50,11 +50,11 @@ class ArmDescription:
 
     def to_description_frame(self, position: Position) -> Position:
         """Turn a position of the task frame into the description frame [m]."""
-        return turned(position, self.quarters) if self.quarters else position
+        return rotate_quarters(position, self.quarters) if self.quarters else position
 
     def to_task_frame(self, position: Position) -> Position:
         """Turn a position of the description frame into the task frame [m]."""
-        return turned(position, -self.quarters) if self.quarters else position
+        return rotate_quarters(position, -self.quarters) if self.quarters else position
 
 
 def describe_arm(

@@ -11,7 +11,7 @@ from typing import Any, TYPE_CHECKING, TypeVar
 from embodied_r_ros.arm.candidates import CandidatesConfig
 from embodied_r_ros.arm.keypoint_rules import RULES, SecondsRule
 from embodied_r_ros.arm.table import PlacingConfig
-from embodied_r_ros.arm.task_frame import turned, turned_name
+from embodied_r_ros.arm.task_frame import rotate_quarters, turned_name
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.common.settings import config_from_mapping, read_yaml, setting, Settings
@@ -172,12 +172,16 @@ class RobotMetadata(Settings):
         """The same in the task frame turned by quarters about its z axis."""
         if not quarters % 4:
             return self
-        ends = [turned(end, quarters) for end in (self.workspace_low, self.workspace_high) if end]
+        ends = [
+            rotate_quarters(end, quarters)
+            for end in (self.workspace_low, self.workspace_high)
+            if end
+        ]
         size = self.gripper_size
         return replace(
             self,
             frame_id=turned_name(self.frame_id, quarters),
-            reference=turned(self.reference, quarters),
+            reference=rotate_quarters(self.reference, quarters),
             gripper_size=(size[1], size[0], size[2]) if size and quarters % 2 else size,
             workspace_low=tuple(map(min, *ends)) if ends else (),
             workspace_high=tuple(map(max, *ends)) if ends else (),

@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.candidates import SeenThing
-from embodied_r_ros.arm.task_frame import turned, turned_pose
+from embodied_r_ros.arm.task_frame import rotate_quarters, turned_pose
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.types.answers import FocusText
@@ -104,14 +104,14 @@ class TableView:
 
     def turned(self, quarters: int) -> TableView:
         """The same in the task frame turned by quarters about its z axis."""
-        ends = [turned(end, quarters) for end in (self.low, self.high)]
+        ends = [rotate_quarters(end, quarters) for end in (self.low, self.high)]
         low, high = ([pick(axis) for axis in zip(*ends, strict=True)] for pick in (min, max))
         return replace(
             self,
             camera=turned_pose(self.camera, quarters),
             low=(low[0], low[1], low[2]),
             high=(high[0], high[1], high[2]),
-            tool=turned(self.tool, quarters) if self.tool else None,
+            tool=rotate_quarters(self.tool, quarters) if self.tool else None,
         )
 
     def describe(self, deltas: Sequence[SemanticDelta]) -> FocusText | None:

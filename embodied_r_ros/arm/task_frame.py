@@ -14,7 +14,7 @@ from embodied_r_ros.types.geometry import (
     Pose,
     quaternion_from_matrix,
     rotation_from_ypr,
-    wrapped,
+    wrap_angle_rad,
 )
 import numpy as np
 
@@ -65,7 +65,7 @@ def axis_view(
     away = np.subtract(camera.position, reference)
     bearing = math.atan2(away[1], away[0])
     quarters = round(bearing / (math.pi / 2)) % 4
-    aside = wrapped(bearing - quarters * math.pi / 2)
+    aside = wrap_angle_rad(bearing - quarters * math.pi / 2)
     if abs(aside) > _MAX_ASIDE_RAD:
         degrees = abs(math.degrees(aside))
         return AxisView(
@@ -106,7 +106,7 @@ def quarters_facing(
     return view.quarters
 
 
-def turned(position: Sequence[float], quarters: int) -> tuple[float, float, float]:
+def rotate_quarters(position: Sequence[float], quarters: int) -> tuple[float, float, float]:
     """A position in the task frame turned by quarters about its z axis [m]."""
     x, y, z = position
     for _ in range(quarters % 4):
@@ -125,7 +125,7 @@ def turned_orientation(orientation: Quaternion, quarters: int) -> Quaternion:
 def turned_pose(pose: Pose, quarters: int) -> Pose:
     """A pose in the task frame turned by quarters about its z axis."""
     return Pose(
-        turned(pose.position, quarters),
+        rotate_quarters(pose.position, quarters),
         turned_orientation(pose.orientation, quarters),
         turned_name(pose.frame_id, quarters),
     )
@@ -150,7 +150,9 @@ def _problem(camera: Pose, reference: NDArray[np.float64], quarters: int) -> str
     """Which word would be wrong in the turned frame; empty: none."""
     start = _in_camera(camera, reference)
     # The turned frame's y and z, in the task frame; that x comes nearer was seen from the bearing.
-    axes = [np.array(turned(axis, -quarters)) for axis in ((0.0, 1.0, 0.0), (0.0, 0.0, 1.0))]
+    axes = [
+        np.array(rotate_quarters(axis, -quarters)) for axis in ((0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
+    ]
     ends = [_in_camera(camera, reference + _STEP_M * axis) for axis in axes]
     y_way, z_way = ((end / end[2] - start / start[2])[:2] for end in ends)
     if _tilt(y_way, (1.0, 0.0)) > _MAX_TILT_RAD:

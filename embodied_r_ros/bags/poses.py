@@ -18,7 +18,7 @@ from embodied_r_ros.bags.reader import (
     topics_of_type,
 )
 from embodied_r_ros.types.geometry import Pose, relative_motion, yaw_pitch_roll
-from embodied_r_ros.types.poses import composed, NoPose, PoseBuffer, TransformTree
+from embodied_r_ros.types.poses import compose_poses, NoPose, PoseBuffer, TransformTree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -103,7 +103,7 @@ class OdometryPoses:
                 f'where the camera is on {self._body!r}, the body of {self._topic}: {link.reason}'
             )
             return NoPose(f'transforms do not say {why}')
-        return composed(body, link)
+        return compose_poses(body, link)
 
     def _mounts_of(self, frame_id: str) -> TransformPoses | None:
         """The transforms that speak of a camera; None: there are none."""

@@ -279,7 +279,7 @@ class _FolderDepth:
         self._unit_m = config.unit_m
         self._lost: list[str] = []  # what was wrong with each one that was left out
 
-    def added(self, image: StampedImage, file: Path) -> StampedImage:
+    def with_depth(self, image: StampedImage, file: Path) -> StampedImage:
         """The image of a file with its depth, where there is some that can be read."""
         if file.stem not in self._files:
             return image
@@ -314,7 +314,7 @@ def _folder_images(
             for index, file in enumerate(files)
         ):
             if image:
-                yield depth.added(image, files[image.index]) if depth else image
+                yield depth.with_depth(image, files[image.index]) if depth else image
         damage.check_any_left()
     finally:
         damage.tell()

@@ -169,21 +169,21 @@ class Fallback(Generic[Model]):
                     continue
             else:
                 self._blame(blame)
-                self.worked(step)
+                self.note_success(step)
                 return reply
             self._blame(blame)
         raise NoReplyError(failures)
 
     def _blame(self, failures: list[tuple[FallbackStep[Model], str, float | None]]) -> None:
         while failures:
-            self.failed(*failures.pop(0))
+            self.note_failure(*failures.pop(0))
 
-    def worked(self, step: FallbackStep[Model]) -> None:
+    def note_success(self, step: FallbackStep[Model]) -> None:
         """Note that a step worked."""
         with self._changed:
             self._states[step.rung] = _State()
 
-    def failed(
+    def note_failure(
         self, step: FallbackStep[Model], problem: str, late_after_s: float | None = None
     ) -> None:
         """Note that a step failed, and leave it out until it is well again.

@@ -19,7 +19,7 @@ from tqdm import tqdm
 if TYPE_CHECKING:
     import argparse
 
-    from embodied_r_ros.serving.promotion import Promoted
+    from embodied_r_ros.serving.promotion import PromotedModel
 
 _MB = 1e6
 
@@ -61,7 +61,7 @@ def main(args: argparse.Namespace) -> int:
         date = datetime.now(timezone.utc).isoformat(timespec='seconds')
         signature = Signature(args.by or user_name(), date, args.why)
         if args.action == 'publish':
-            promoted: Promoted | None = publish(args.slot, args.store, signature)
+            promoted: PromotedModel | None = publish(args.slot, args.store, signature)
         else:
             promoted = roll_back_in(args.slot, signature)
         print(promoted.digest if promoted else "the profile's own model")

@@ -43,7 +43,7 @@ def main(args: argparse.Namespace) -> int:
         for name in profile_names():
             print(f'{name:12} {load_profile(name).description}')
         return 0
-    profile = load_profile(args.profile).served(args.only, args.host, args.follow or '')
+    profile = load_profile(args.profile).with_overrides(args.only, args.host, args.follow or '')
     servers = ModelServers(profile, args.log_dir, allow_remote=args.allow_remote, say=say)
     if args.dry_run:
         for command in servers.commands.values():

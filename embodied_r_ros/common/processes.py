@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
-def tied(command: Sequence[str]) -> list[str]:
+def tie_command(command: Sequence[str]) -> list[str]:
     """The command, as one that ends when this process ends."""
     return [sys.executable, '-I', '-S', __file__, str(os.getpid()), *command]
 
@@ -61,7 +61,7 @@ class ChildProcess:
             if output:
                 out.truncate(0)
             self._process = subprocess.Popen(
-                tied(command),
+                tie_command(command),
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=out if output else errors,

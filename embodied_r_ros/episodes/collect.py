@@ -199,7 +199,7 @@ class CollectConfig(Settings):
 
 
 @dataclass(frozen=True)
-class Collected:
+class CollectedEpisode:
     """An episode that was collected."""
 
     folder: Path
@@ -209,7 +209,7 @@ class Collected:
 
 def collect_episode(
     bag: Path, folder: Path, config: CollectConfig, digest: BagDigest
-) -> Collected:
+) -> CollectedEpisode:
     """Write the episode of a camera bag; its folder is there when it is complete.
 
     Args:
@@ -233,7 +233,7 @@ def collect_episode(
         depth = depth if path == bag else DepthSource(config.depth_topic)
         events = _Events(reader, (topic, depth), config, folder.name)
         _write(folder, _notes(bag, config, digest, events.perceiver.info()), events, copies)
-    return Collected(folder, events.keyframes, events.failed)
+    return CollectedEpisode(folder, events.keyframes, events.failed)
 
 
 def _write(folder: Path, notes: dict[str, str], events: _Events, copies: Copies) -> None:

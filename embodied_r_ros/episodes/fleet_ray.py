@@ -90,7 +90,7 @@ def run_fleet(
     with FleetLog(folder, settings) as log:
         todo = list(log.due(recordings, config.attempts, retry_failed=config.retry_failed))
         if todo:
-            with connected(config) as ray:
+            with ray_connection(config) as ray:
                 while todo:
                     again = []
                     for status in _run_once(ray, stage, todo, folder, config):
@@ -174,7 +174,7 @@ class _Worker:
 
 
 @contextmanager
-def connected(config: FleetConfig) -> Iterator[Any]:
+def ray_connection(config: FleetConfig) -> Iterator[Any]:
     """Ray, connected: to what the process is connected to already, else as the config says.
 
     Raises:

@@ -338,7 +338,7 @@ def _solved(matrix: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[
     return np.asarray(np.linalg.solve(matrix, right))
 
 
-def triangulated(
+def triangulate(
     first: tuple[NDArray[np.float64], NDArray[np.float64]],
     second: tuple[NDArray[np.float64], NDArray[np.float64]],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -20,7 +20,7 @@ from embodied_r_ros.keyframes.bundle import (
     refine_together,
     refined_pose,
     Sightings,
-    triangulated,
+    triangulate,
     turn_between,
     ViewPose,
 )
@@ -197,7 +197,7 @@ class TrackMap:
         Without a length, what is seen is taken to be as far away as before. False: no points fit.
         """
         pose = anchor.pose.then(ViewPose(step.rotation, step.translation))
-        points, angle = triangulated(
+        points, angle = triangulate(
             (anchor.pose.centre, rays(anchor.places[slots]) @ anchor.pose.rotation),
             (pose.centre, rays(self.places[slots]) @ pose.rotation),
         )
@@ -242,7 +242,7 @@ class TrackMap:
         places = np.stack([view.places[open_slots] for view in views])
         before, now = places[first, np.arange(len(first))], self.places[open_slots]
         turned = (rotations.transpose(0, 2, 1) @ rays(before)[..., None])[..., 0]
-        points, angle = triangulated(
+        points, angle = triangulate(
             (centres, turned), (self.pose.centre, rays(now) @ self.pose.rotation)
         )
         local = (rotations @ (points - centres)[..., None])[..., 0]

@@ -23,7 +23,7 @@ from embodied_r_ros.keyframes.bundle import (
 )
 from embodied_r_ros.keyframes.small_matrices import median, rotation_of, vector_of
 from embodied_r_ros.keyframes.track_map import Anchor, MIN_KNOWN, SLOTS, TrackMap
-from embodied_r_ros.keyframes.tracks import coarse_guesses, find_corners, follow, Tracked
+from embodied_r_ros.keyframes.tracks import coarse_guesses, find_corners, follow, TrackedView
 from embodied_r_ros.types.deltas import Motion, MotionSource, ScaleSource
 from embodied_r_ros.types.geometry import (
     BODY_FROM_OPTICAL,
@@ -79,7 +79,7 @@ class MotionTracker:
 
     def reset(self) -> None:
         """Forget the stream; the counts stay."""
-        self._before: Tracked | None = None
+        self._before: TrackedView | None = None
         self._map: TrackMap | None = None
         self._is_lost = False
         self._reference_pose: Pose | None = None
@@ -95,7 +95,7 @@ class MotionTracker:
             view: The same image, prepared for comparison.
             drift: How the view moved since the last image; None: unknown.
         """
-        before, self._before = self._before, Tracked(view)
+        before, self._before = self._before, TrackedView(view)
         stated = _usable(image.intrinsics)
         height, width = image.image.shape[:2]
         camera = stated or Intrinsics.from_fov(width, height, _ASSUMED_FOV_RAD)
@@ -114,7 +114,7 @@ class MotionTracker:
         self._is_lost = not is_known
 
     def _advance(
-        self, image: StampedImage, before: Tracked, track_map: TrackMap, drift: Drift | None
+        self, image: StampedImage, before: TrackedView, track_map: TrackMap, drift: Drift | None
     ) -> bool:
         """Follow the camera by one image; False: it is lost."""
         since_ns, self._stamp_ns = image.stamp_ns - self._stamp_ns, image.stamp_ns
@@ -205,7 +205,7 @@ class MotionTracker:
         turn = rotation_of(ratio * vector_of(self._step.rotation))
         return ViewPose(turn, ratio * self._step.translation)
 
-    def _follow(self, before: Tracked, step: ViewPose, drift: Drift | None) -> bool:
+    def _follow(self, before: TrackedView, step: ViewPose, drift: Drift | None) -> bool:
         """Find the tracks in the newest image; False: hardly any are there."""
         assert self._map is not None
         assert self._before is not None

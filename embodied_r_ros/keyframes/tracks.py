@@ -31,7 +31,7 @@ _LEAST_CELLS, _MOST_CELLS = 20, 150  # that say how a view moved
 _QUALITY_SHARE = 0.01  # of what good corners of the image have
 
 
-class Tracked:
+class TrackedView:
     """A view with its contrast evened out, so that exposure and faint walls matter less."""
 
     def __init__(self, view: View) -> None:
@@ -45,8 +45,8 @@ class Tracked:
 
 
 def follow(
-    before: Tracked,
-    now: Tracked,
+    before: TrackedView,
+    now: TrackedView,
     places: NDArray[np.float32],
     guesses: NDArray[np.float32],
     *,
@@ -97,7 +97,7 @@ def _flow(
 
 
 def coarse_guesses(
-    before: Tracked, now: Tracked, places: NDArray[np.float32]
+    before: TrackedView, now: TrackedView, places: NDArray[np.float32]
 ) -> NDArray[np.float32]:
     """Where a view may show places of another one, by aligning the two views. Shapes (N, 2)."""
     alignment = two_view(before.view, now.view).alignment
@@ -124,7 +124,7 @@ class Drift:
         self._places, self._moves = places, moves
         self.shift_px = median(np.hypot(moves[:, 0], moves[:, 1]))
 
-    def guesses(self, view: Tracked, places: NDArray[np.float32]) -> NDArray[np.float32]:
+    def guesses(self, view: TrackedView, places: NDArray[np.float32]) -> NDArray[np.float32]:
         """Where the later view may show places of the earlier one. Shapes (N, 2)."""
         scale = np.float32(view.view.width / view.size[0])
         known = _with_ones(self._places)
@@ -176,7 +176,7 @@ class _Buffer(threading.local):
 _BUFFER = _Buffer()
 
 
-def find_corners(view: Tracked, taken: NDArray[np.float32]) -> NDArray[np.float32]:
+def find_corners(view: TrackedView, taken: NDArray[np.float32]) -> NDArray[np.float32]:
     """The best corner of each square that holds none of the places taken, best first. (N, 2)."""
     width, height = view.size
     columns, rows = width // SPACING_PX, height // SPACING_PX

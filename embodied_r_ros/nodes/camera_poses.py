@@ -24,9 +24,9 @@ from embodied_r_ros.nodes.frames import Frames
 from embodied_r_ros.nodes.topics import installed_class
 from embodied_r_ros.types.poses import (
     camera_link,
-    composed,
+    compose_poses,
     FIXED_FRAMES,
-    mounted,
+    mounted_pose,
     NoPose,
     PoseBuffer,
     TransformTree,
@@ -334,10 +334,10 @@ class LivePoses:
                 text = f'no transform says where the camera is on {name!r}: {link.reason}'
                 self._tell(ImageError(text))
                 return None
-            return composed(body, link)
+            return compose_poses(body, link)
         x, y, z = config.mount_xyz
         roll, pitch, yaw = config.mount_rpy
-        return mounted(body, (x, y, z), (roll, pitch, yaw))
+        return mounted_pose(body, (x, y, z), (roll, pitch, yaw))
 
     def _expects_odometry(self) -> bool:
         if self.odometry.count:

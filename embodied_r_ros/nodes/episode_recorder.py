@@ -49,7 +49,7 @@ from embodied_r_ros.nodes.topics import (
     TASK_CHECK,
     topic_values,
 )
-from embodied_r_ros.nodes.worker import deferred, in_time
+from embodied_r_ros.nodes.worker import in_time, make_future
 from embodied_r_ros.types import episodes
 from embodied_r_ros.types.answers import Freshness, SHADOW_ANSWER
 from embodied_r_ros.types.episodes import AnswerNote, EpisodeEvent, EpisodeOutcome
@@ -222,7 +222,7 @@ class EpisodeRecorder(ManagedNode):
         """Wait for the clock of a simulation or a recording; an episode cannot begin at 0."""
         end_s = time.monotonic() + _CLOCK_WAIT_S
         while not self.now_ns() and time.monotonic() < end_s:
-            await in_time(self, deferred(self), _LOOK_S)
+            await in_time(self, make_future(self), _LOOK_S)
         return self.now_ns() > 0
 
     async def _stop(
@@ -310,7 +310,7 @@ class EpisodeRecorder(ManagedNode):
 
     def _close(self, episode: EpisodeWriter) -> Any:
         """Close a bag in a thread of its own; returns what can be awaited."""
-        future = deferred(self)
+        future = make_future(self)
 
         def close() -> None:
             self._close_now(episode)

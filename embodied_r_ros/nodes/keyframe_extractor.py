@@ -110,7 +110,7 @@ class CameraDepth:
         node.subscribe(kind, self._topic, self._take, topics.SENSOR)
         node.subscribe(CameraInfo, _info_topic(node), self._take_camera_info, topics.SENSOR)
 
-    def added(self, image: StampedImage) -> StampedImage:
+    def with_depth(self, image: StampedImage) -> StampedImage:
         """The image with its depth, where there is some; waits for it. Not for a callback."""
         reaches = partial(self._stream.reaches, image.stamp_ns)
         with self._changed:
@@ -307,7 +307,7 @@ class KeyframeExtractorNode(ManagedNode):
         if not image.stamp_ns:
             self._note_problem(ImageError('images have no stamp: set it in the camera driver'))
         pose = self._poses.at(image.stamp_ns, image.frame_id)
-        return self._depth.added(replace(image, intrinsics=self._intrinsics, pose=pose))
+        return self._depth.with_depth(replace(image, intrinsics=self._intrinsics, pose=pose))
 
     def _intrinsics_of(self, width: int, height: int) -> Intrinsics | None:
         """Intrinsics of images of a size: by camera_info, else by the calibration file."""

@@ -314,10 +314,10 @@ class KeypointServer:
             )
         except NoImageError as error:
             code = RefusalCode.NO_OBSERVATION
-            deliver(Outcome.refused(Question(goal.task), '', code, str(error)))
+            deliver(Outcome.refusal(Question(goal.task), '', code, str(error)))
             return None
         except (InputError, ConfigError) as error:
-            deliver(Outcome.refused(Question(goal.task), '', RefusalCode.BAD_QUESTION, str(error)))
+            deliver(Outcome.refusal(Question(goal.task), '', RefusalCode.BAD_QUESTION, str(error)))
             return None
         pending = _QueuedKeypoint(self._node)
         question = replace(request.question, standing=standing)

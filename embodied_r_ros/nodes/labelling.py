@@ -18,7 +18,7 @@ from embodied_r_ros.episodes.label_check import (
     LabelTarget,
     solution_in_words,
 )
-from embodied_r_ros.nodes.worker import deferred, in_time
+from embodied_r_ros.nodes.worker import in_time, make_future
 from embodied_r_ros.types.episodes import AnswerLabel, check_label, LabelVerdict
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Labelling:
         """A future that tells whether the disk has a label; the earlier one where it waits."""
         key = episode.start.episode_id, draft
         if key not in self._on_the_way:
-            future = self._on_the_way[key] = deferred(self._node)
+            future = self._on_the_way[key] = make_future(self._node)
             label = replace(draft, stamp_ns=self._node.now_ns())
             future.add_done_callback(partial(self._end, key, label))
             if episode.label(label):

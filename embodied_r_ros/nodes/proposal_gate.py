@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TYPE_CHECKING
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from embodied_r_msgs.msg import KeypointProposal
 from embodied_r_msgs.srv import LabelAnswer
-from embodied_r_ros.arm.gate import Decision, excerpt, Gate, GateConfig, Stamped
+from embodied_r_ros.arm.gate import Decision, excerpt, Gate, GateConfig, StampedPosition
 from embodied_r_ros.bags.messages import stamp_ns_from_msg, vector_from_msg
 from embodied_r_ros.bags.own_messages import proposal_from_msg
 from embodied_r_ros.common.errors import InputError
@@ -128,7 +128,7 @@ class ProposalGate(ManagedNode):
     def _take_pose(self, msg: PoseStamped) -> None:
         position = vector_from_msg(msg.pose.position)
         stamp_ns = stamp_ns_from_msg(msg.header.stamp)
-        pose = Stamped(position, msg.header.frame_id, stamp_ns)
+        pose = StampedPosition(position, msg.header.frame_id, stamp_ns)
         self._poses.take(pose, pose.frame_id, stamp_ns)
 
     def _take_proposal(self, msg: KeypointProposal) -> None:

@@ -25,7 +25,7 @@ from embodied_r_ros.bags.messages import duration_to_msg
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
-from embodied_r_ros.nodes.worker import deferred
+from embodied_r_ros.nodes.worker import make_future
 from embodied_r_ros.reasoning.question import Question, question_problem, RefusalCode
 from embodied_r_ros.reasoning.queue import Outcome, Termination
 from rclpy.action import ActionServer, CancelResponse
@@ -104,7 +104,7 @@ class AskingServer:
 
     async def _execute(self, handle: ServerGoalHandle) -> Any:
         key = bytes(handle.goal_id.uuid)
-        outcome_later = deferred(self._node)
+        outcome_later = make_future(self._node)
         feedback = _Feedback(handle, self._action.Feedback)
         pending = self._put(handle.request, outcome_later.set_result, feedback)
         if pending:
@@ -118,7 +118,7 @@ class AskingServer:
         return result
 
     async def _answer_once(self, request: Any, response: Any) -> Any:
-        outcome_later = deferred(self._node)
+        outcome_later = make_future(self._node)
         pending = self._put(request, outcome_later.set_result, lambda phase, text: None)
         self._once |= {pending} if pending else set()
         outcome = await outcome_later
@@ -144,7 +144,7 @@ class AskingServer:
         self._node.log_problem(error)
         self._node.note_failure(error)
         text = f'the node failed, see its log: {type(error).__name__}: {error}'
-        return Outcome.refused(Question(''), '', RefusalCode.INTERNAL, text)
+        return Outcome.refusal(Question(''), '', RefusalCode.INTERNAL, text)
 
     def _accept_cancel(self, handle: ServerGoalHandle) -> CancelResponse:
         pending = self._pending.get(bytes(handle.goal_id.uuid))

@@ -48,7 +48,7 @@ from embodied_r_ros.nodes.topics import (
     PatientPublisher,
     ROS_MESSAGES,
 )
-from embodied_r_ros.nodes.worker import deferred
+from embodied_r_ros.nodes.worker import make_future
 from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPerceiver
 from embodied_r_ros.perception.detector import Detector, DetectorConfig, DetectorPerceiver
 from embodied_r_ros.perception.perceiver import FallbackPerceiver
@@ -368,7 +368,7 @@ class SemanticPerceiver(ManagedNode):
             response.error = busy if self.is_active else 'the perceiver is not active'
             return response
         self._looking += 1
-        look_future = deferred(self)
+        look_future = make_future(self)
 
         def look() -> None:
             try:

@@ -169,7 +169,7 @@ class ReasonerNodeConfig(Settings):
         """The server to ask: the profile's, or `chat` where no profile is named."""
         return load_profile(self.profile).client('reasoner') if self.profile else chat
 
-    def suited(self) -> Mapping[str, Any]:
+    def suited_settings(self) -> Mapping[str, Any]:
         """Settings of `ReasonerConfig` that suit the model of the profile."""
         return load_profile(self.profile).reasoner if self.profile else {}
 
@@ -234,7 +234,7 @@ class SpatialReasoner(ManagedNode):
         clients = config.clients(self.parameters.config(ChatConfig))
         self._fallback = chat_fallback(clients, self.parameters.config(FallbackConfig))
         self.while_configured.callback(self._fallback.close)
-        self.parameters.suggest(ReasonerConfig, config.suited())
+        self.parameters.suggest(ReasonerConfig, config.suited_settings())
         at_start = models_at_start(self._fallback, config.model_timeout_s)
         self._models = LatestModels('reasoner', at_start)
         self._model_watch = ModelWatch(clients, lambda: not self.is_idle())
@@ -303,7 +303,7 @@ class SpatialReasoner(ManagedNode):
             'deltas_not_mapped': self._mapper.dropped,
             'deltas_left_out': self._memory.left_out,
             'memory_resets': self._memory.resets,
-            'questions_waiting': self._queue.waiting(),
+            'questions_waiting': self._queue.pending(),
             'turned_away': self._queue.turned_away,
             'goal_problem': self._goal_problem,
             **self._keypoints.values(),
@@ -401,7 +401,7 @@ class SpatialReasoner(ManagedNode):
             limits = seconds(goal.max_age_s, 'max_age_s'), seconds(goal.deadline_s, 'deadline_s')
         except InputError as error:
             bad = Question(goal.question, tuple(goal.options))
-            deliver(Outcome.refused(bad, '', RefusalCode.BAD_QUESTION, str(error)))
+            deliver(Outcome.refusal(bad, '', RefusalCode.BAD_QUESTION, str(error)))
             return None
         question = Question(goal.question, tuple(goal.options), *limits, int(goal.seed))
         config = self.parameters.config(ReasonerConfig)
@@ -410,7 +410,7 @@ class SpatialReasoner(ManagedNode):
                 question = replace(question, shown=self._arm.newest_image())
             except NoImageError as error:
                 code = RefusalCode.NO_OBSERVATION
-                deliver(Outcome.refused(question, '', code, str(error)))
+                deliver(Outcome.refusal(question, '', code, str(error)))
                 return None
         return self.put(question, deliver, listener)
 
@@ -453,7 +453,7 @@ class SpatialReasoner(ManagedNode):
 
     def is_idle(self) -> bool:
         """Tell whether nobody waits for an answer."""
-        return not self._queue.waiting()
+        return not self._queue.pending()
 
     def _is_free(self) -> bool:
         """Tell whether the standing question may be put: it and the standing task take turns."""

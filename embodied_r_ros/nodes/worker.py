@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rclpy.node import Node
 
 
-def deferred(node: Node) -> Any:
+def make_future(node: Node) -> Any:
     """Make a future that a coroutine of the node can await and any thread can set.
 
     A coroutine that awaits is looked at again only when the executor wakes; a done callback is
@@ -35,7 +35,7 @@ def in_time(node: Node, future: Any, timeout_s: float) -> Any:
         future: What is waited for; it is left as it is.
         timeout_s: How long, by the steady clock [s].
     """
-    later = deferred(node)
+    later = make_future(node)
 
     def tell(result: Any) -> None:
         if not later.done():

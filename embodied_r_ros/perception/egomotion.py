@@ -202,7 +202,7 @@ def motion_from_features(earlier: Features, later: Features, intrinsics: Intrins
     pairs = match_features(earlier, later)
     if len(pairs) < _MIN_SUPPORT:
         return UNKNOWN
-    pose = relative_pose(*prepared(earlier, later, pairs, intrinsics))
+    pose = relative_pose(*normalised_matches(earlier, later, pairs, intrinsics))
     if intrinsics.is_fisheye and (pose is None or pose.translation.any()):
         pose = _turn_of_a_pinhole(earlier, later, pairs, intrinsics, pose) or pose
     if pose is None or pose.support < _MIN_SUPPORT:
@@ -223,7 +223,9 @@ def _turn_of_a_pinhole(
     Drivers state an equidistant lens for images that they have rectified already. A turn tells:
     seen through the wrong lens, it needs a translation too and explains less.
     """
-    pinhole = relative_pose(*prepared(earlier, later, pairs, replace(intrinsics, distortion=())))
+    pinhole = relative_pose(
+        *normalised_matches(earlier, later, pairs, replace(intrinsics, distortion=()))
+    )
     least = _PINHOLE_LEAD * (fisheye.support if fisheye else 0.0)
     if pinhole is None or pinhole.translation.any() or pinhole.support < least:
         return None
@@ -234,7 +236,7 @@ def _turn_of_a_pinhole(
     return pinhole
 
 
-def prepared(
+def normalised_matches(
     earlier: Features, later: Features, pairs: NDArray[np.intp], intrinsics: Intrinsics
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Matched points of both views and their tolerance, in units of the focal length."""
@@ -312,7 +314,7 @@ def _count_explained(
 ) -> NDArray[np.float64]:
     """Matches that the best motion explains under each candidate. Shape (C,)."""
     views = [
-        prepared(earlier, later, pairs, Intrinsics.from_fov(*size, float(fov)))
+        normalised_matches(earlier, later, pairs, Intrinsics.from_fov(*size, float(fov)))
         for fov in _CANDIDATES
     ]
     rotation = np.array([explained_by_rotation(*view) for view in views])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.common.untrusted import as_label
 from embodied_r_ros.perception.coloured_objects import ColouredObject, dominant_colour
 from embodied_r_ros.types.deltas import ItemStatus
-from embodied_r_ros.types.geometry import direction_of_vector, rays_of_pixels, wrapped
+from embodied_r_ros.types.geometry import direction_of_vector, rays_of_pixels, wrap_angle_rad
 from embodied_r_ros.types.vocabulary import COLOUR_WORDS, family_of, is_unnamed
 import numpy as np
 
@@ -117,7 +117,7 @@ def _nearness(named: Item, boxed: Item) -> float:
         common = overlap_of(named.box, boxed.box)
         return common if common >= (_ALIKE_PLACE if are_alike else _SAME_PLACE) else 0.0
     colours = _colours(named.label) & _colours(boxed.label)
-    apart_rad = abs(wrapped(named.bearing_rad - boxed.bearing_rad))
+    apart_rad = abs(wrap_angle_rad(named.bearing_rad - boxed.bearing_rad))
     may_be_one = are_alike or (is_unnamed(boxed.label) and colours)
     if not may_be_one or not apart_rad <= _SAME_BEARING_RAD:
         return 0.0

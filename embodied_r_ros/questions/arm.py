@@ -31,17 +31,17 @@ from embodied_r_ros.arm.table import seen_things
 from embodied_r_ros.arm.task_frame import Movement
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.questions.arm_options import (
-    rounded,
+    round_position,
     wrong_movements,
     wrong_positions,
     WrongPosition,
 )
-from embodied_r_ros.questions.indoor import Draft, Unsolved
+from embodied_r_ros.questions.indoor import Draft, NoSolution
 from embodied_r_ros.types.geometry import (
     matrix_from_quaternion,
     position_text,
     quaternion_from_matrix,
-    wrapped,
+    wrap_angle_rad,
 )
 import numpy as np
 
@@ -99,13 +99,13 @@ class ArmMoment:
         return replace(self.demonstration.view, tool=then.position if then else None)
 
 
-ArmKind = Callable[[ArmMoment, Robot, Random], 'Draft | Unsolved']
+ArmKind = Callable[[ArmMoment, Robot, Random], 'Draft | NoSolution']
 
 
-def waypoint(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
+def waypoint(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | NoSolution:
     """Which position comes next; the prompt is that of the action PredictKeypoint."""
     options = _waypoint_options(moment, robot, rng)
-    if isinstance(options, Unsolved):
+    if isinstance(options, NoSolution):
         return options
     right, wrong = options
     question = keypoint_question(
@@ -121,55 +121,55 @@ def waypoint(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
 
 def _waypoint_options(
     moment: ArmMoment, robot: Robot, rng: Random
-) -> tuple[Position, list[WrongPosition]] | Unsolved:
+) -> tuple[Position, list[WrongPosition]] | NoSolution:
     """The right position and the wrong ones."""
     right, state = moment.keypoint.position, moment.state.position
     if robot.questions.distractors == 'candidates':
         return propose_options(right, moment, robot)
     wrong = wrong_positions(right, moment.demonstration, robot, rng, state)
-    return (right, wrong) if wrong else Unsolved(_NO_DISTRACTORS)
+    return (right, wrong) if wrong else NoSolution(_NO_DISTRACTORS)
 
 
 def propose_options(
     keypoint: Position, moment: ArmMoment, robot: Robot
-) -> tuple[Position, list[WrongPosition]] | Unsolved:
+) -> tuple[Position, list[WrongPosition]] | NoSolution:
     """What the sampler of candidates proposes: the one nearest to the keypoint, and the others."""
     view, state = moment.view(), moment.state.position
     if view is None:
-        return Unsolved('candidates are sampled where things are seen, and nothing is placed')
+        return NoSolution('candidates are sampled where things are seen, and nothing is placed')
     things = seen_things(moment.deltas, view)
     try:
         candidates = propose_candidates(
             things, state, robot.metadata, robot.candidates, moment.seed
         )
     except InputError as error:
-        return Unsolved(str(error))
+        return NoSolution(str(error))
     right = min(candidates, key=lambda each: math.dist(each.position, keypoint))
     if math.dist(right.position, keypoint) > _CANDIDATE_NEAR_M:
-        return Unsolved('no candidate is near the keypoint')
+        return NoSolution('no candidate is near the keypoint')
     others = [
         WrongPosition(each.position, 'candidate') for each in candidates if each is not right
     ]
     return right.position, others
 
 
-def current_state(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
+def current_state(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | NoSolution:
     """Where the end effector is now; the state is not stated."""
     right = moment.state.position
     wrong = wrong_positions(right, moment.demonstration, robot, rng)
     if not wrong:
-        return Unsolved(_NO_DISTRACTORS)
+        return NoSolution(_NO_DISTRACTORS)
     options = [position_text(right), *(position_text(each.position) for each in wrong)]
     truth = {'distractors': [_distances(each.source, each.position, moment) for each in wrong]}
     return _draft(_text(moment, _STATE, robot, with_state=False), options, truth)
 
 
-def movement(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
+def movement(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | NoSolution:
     """Which movement, in words, leads to the next keypoint."""
     config = robot.questions
     right = Movement.between(moment.state.position, moment.keypoint.position, config.deadband_m)
     if right is None:
-        return Unsolved('the way to the keypoint is not longer than the deadband')
+        return NoSolution('the way to the keypoint is not longer than the deadband')
     wrong = wrong_movements(right, config, rng)
     options = [right.words(), *(each.words() for each, _ in wrong)]
     truth = {'distractors': [{'source': how} for _, how in wrong]}
@@ -177,25 +177,25 @@ def movement(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
     return _draft(question, options, truth)
 
 
-def gripper(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
+def gripper(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | NoSolution:
     """Whether the gripper is open or closed at the next keypoint."""
     del rng
     if moment.keypoint.closed is None:
-        return Unsolved('the state of the gripper is not known')
+        return NoSolution('the state of the gripper is not known')
     options = ['closed', 'open'] if moment.keypoint.closed else ['open', 'closed']
     return _draft(_text(moment, GRIPPER_NEXT.text, robot), options, {})
 
 
-def yaw(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
+def yaw(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | NoSolution:
     """How far the end effector turns about the vertical, to the nearest of all that is named."""
     del rng
     now, then = moment.state.orientation, moment.keypoint.orientation
     if now is None or then is None:
-        return Unsolved('the orientation of the end effector is not known')
+        return NoSolution('the orientation of the end effector is not known')
     turn = quaternion_from_matrix(matrix_from_quaternion(then) @ matrix_from_quaternion(now).T)
     if math.hypot(turn[2], turn[3]) < math.sqrt(0.5):
-        return Unsolved('the end effector tips over: it does not turn about the vertical')
-    degrees = math.degrees(wrapped(2 * math.atan2(turn[2], turn[3])))
+        return NoSolution('the end effector tips over: it does not turn about the vertical')
+    degrees = math.degrees(wrap_angle_rad(2 * math.atan2(turn[2], turn[3])))
     turns = sorted(TURNS_DEG, key=lambda turn_deg: abs((turn_deg - degrees + 180) % 360 - 180))
     truth = {'yaw_deg': round(degrees, 1)}
     return _draft(
@@ -203,19 +203,19 @@ def yaw(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
     )
 
 
-def success(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
+def success(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | NoSolution:
     """Whether the task is done: it is at the end of a demonstration."""
     del rng
     options = DONE_NOW.options[:: 1 if moment.is_end else -1]
     return _draft(_text(moment, DONE_NOW.text, robot), options, {})
 
 
-def progress(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
+def progress(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | NoSolution:
     """How far the task is: the share of the keypoints that are behind, to the nearest step."""
     del rng
     keypoints = moment.demonstration.keypoints
     if not keypoints:
-        return Unsolved('the demonstration has no keypoints')
+        return NoSolution('the demonstration has no keypoints')
     share = sum(index <= moment.index for index in keypoints) / len(keypoints)
     share = 1.0 if moment.is_end else share
     by_nearness = sorted(
@@ -225,11 +225,11 @@ def progress(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
     return _draft(_text(moment, PROGRESS_NOW.text, robot), options, {'progress': round(share, 3)})
 
 
-def quaternion(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
+def quaternion(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | NoSolution:
     """Which of the 24 orientations by quarter turns is nearest to that at the keypoint."""
     then = moment.keypoint.orientation
     if then is None:
-        return Unsolved('the orientation of the end effector is not known')
+        return NoSolution('the orientation of the end effector is not known')
     turn = matrix_from_quaternion(then)
     # The trace of what is left falls with its angle.
     nearest = max(
@@ -284,8 +284,8 @@ def _text(
 
 def _distances(source: str, wrong: Position, moment: ArmMoment) -> dict[str, Any]:
     """Where a wrong position comes from, and how far it is from what matters [m]."""
-    to_keypoint = math.dist(wrong, rounded(moment.keypoint.position))
-    to_state = math.dist(wrong, rounded(moment.state.position))
+    to_keypoint = math.dist(wrong, round_position(moment.keypoint.position))
+    to_state = math.dist(wrong, round_position(moment.state.position))
     return {
         'source': source,
         'to_keypoint_m': round(to_keypoint, 3),

@@ -66,7 +66,7 @@ def wrong_positions(
             return wrongs
         candidate = ranks.near(rng) if ranks and ranks.wants_near(len(wrongs)) else None
         candidate = candidate or _draw(pools, box, config, rng)
-        others = [rounded(right), *(wrong.position for wrong in wrongs)]
+        others = [round_position(right), *(wrong.position for wrong in wrongs)]
         fits = _fits(candidate.position, others, config)
         if fits and (ranks is None or ranks.takes(candidate, len(wrongs), box)):
             wrongs.append(candidate)
@@ -89,7 +89,7 @@ class _Ranks:
         """Draw a position about as near to the state as the right one, or nearer."""
         self._near_draws -= 1
         x, y, z = (value + rng.uniform(-self._reach_m, self._reach_m) for value in self._state)
-        return WrongPosition(rounded((x, y, z)), 'near')
+        return WrongPosition(round_position((x, y, z)), 'near')
 
     def takes(self, wrong: WrongPosition, count: int, box: tuple[Position, Position]) -> bool:
         """Tell whether a position that was drawn is as near, or as far, as it is to be."""
@@ -149,7 +149,7 @@ def workspace(demonstration: ArmEpisode, robot: Robot) -> tuple[Position, Positi
     )
 
 
-def rounded(position: Position) -> Position:
+def round_position(position: Position) -> Position:
     """A position as prompts have it [m]."""
     x, y, z = (round(value, 3) + 0.0 for value in position)
     return x, y, z
@@ -172,9 +172,9 @@ def _draw(
     )
     if rng.random() < share:
         source = rng.choice(sorted(pools))
-        return WrongPosition(rounded(rng.choice(pools[source])), source)
+        return WrongPosition(round_position(rng.choice(pools[source])), source)
     x, y, z = (rng.uniform(low, high) for low, high in zip(*box, strict=True))
-    return WrongPosition(rounded((x, y, z)), 'workspace')
+    return WrongPosition(round_position((x, y, z)), 'workspace')
 
 
 def _fits(position: Position, others: Sequence[Position], config: RobotQuestionsConfig) -> bool:

@@ -16,7 +16,7 @@ from embodied_r_ros.arm.task_frame import quarters_facing
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.questions.arm import arm_kinds, ArmMoment, check_kinds, has_state
-from embodied_r_ros.questions.indoor import ask_kinds, KINDS, Moment, Unsolved
+from embodied_r_ros.questions.indoor import ask_kinds, KINDS, Moment, NoSolution
 from embodied_r_ros.questions.map_kinds import MapMoment
 from embodied_r_ros.questions.map_rows import (
     EVERY_MAP_KIND,
@@ -112,7 +112,7 @@ def rows_of_episode(
                 yield row.with_map(scene or SceneMap())
 
 
-def _place(moment: Moment, split: str, config: QuestionsConfig) -> MapMoment | Unsolved | None:
+def _place(moment: Moment, split: str, config: QuestionsConfig) -> MapMoment | NoSolution | None:
     """What is known of the place; None: it is not asked for."""
     if not config.maps:
         return None
@@ -122,7 +122,7 @@ def _place(moment: Moment, split: str, config: QuestionsConfig) -> MapMoment | U
 
 
 def _map_in_rows(
-    moment: Moment, place: MapMoment | Unsolved | None, split: str, config: QuestionsConfig
+    moment: Moment, place: MapMoment | NoSolution | None, split: str, config: QuestionsConfig
 ) -> SceneMap | None:
     """What prompts tell of the place; None: nothing."""
     if place and config.own_maps:
@@ -133,12 +133,12 @@ def _map_in_rows(
 def _map_rows(
     builder: RowBuilder,
     moment: Moment,
-    place: MapMoment | Unsolved,
+    place: MapMoment | NoSolution,
     config: QuestionsConfig,
     coverage: Coverage,
 ) -> Iterator[Row]:
     """Rows about the scene map of a moment, without it."""
-    if isinstance(place, Unsolved):
+    if isinstance(place, NoSolution):
         coverage.unsolved[EVERY_MAP_KIND, place.reason] += 1
         return
     # Of its own, so that the other rows are the same with and without these.
@@ -262,7 +262,7 @@ def rows_of_arm(
         coverage.unsolved[EVERY_KIND, 'the demonstration did not succeed'] += 1
         return
     facing = _facing(demonstration, robot)
-    if isinstance(facing, Unsolved):
+    if isinstance(facing, NoSolution):
         coverage.unsolved[EVERY_KIND, facing.reason] += 1
         return
     view = table_view(_camera(demonstration), robot.metadata, robot.placing)
@@ -280,7 +280,7 @@ def rows_of_arm(
     for moment, kind, ask in asks:
         rng = Random(f'{config.seed}:{episode.id}:{moment.index}:{kind}')
         draft = ask(moment, robot, rng)
-        if isinstance(draft, Unsolved):
+        if isinstance(draft, NoSolution):
             coverage.unsolved[kind, draft.reason] += 1
         else:
             yield _arm_row(episode, moment, kind, draft, config, rng)
@@ -317,7 +317,7 @@ def _camera(demonstration: ArmEpisode) -> Pose | None:
     return demonstration.camera if is_known else None
 
 
-def _facing(demonstration: ArmEpisode, robot: Robot) -> tuple[int, Robot] | Unsolved:
+def _facing(demonstration: ArmEpisode, robot: Robot) -> tuple[int, Robot] | NoSolution:
     """Quarters by which the task frame is turned, so that its words hold, and the robot in it."""
     stance = robot.questions.camera
     if stance == 'declared':
@@ -326,13 +326,13 @@ def _facing(demonstration: ArmEpisode, robot: Robot) -> tuple[int, Robot] | Unso
     if camera is None and robot.placing.camera_position:
         camera = robot.placing.camera(demonstration.frame_id)
     if camera is None:
-        return Unsolved(
+        return NoSolution(
             f'the pose of the camera in {demonstration.frame_id!r} is not known: record it, give '
             'the robot a camera_position, or set `camera: declared` where it faces the robot'
         )
     quarters = quarters_facing(camera, robot.metadata.reference, stance, demonstration.intrinsics)
     if isinstance(quarters, str):
-        return Unsolved(quarters)
+        return NoSolution(quarters)
     return quarters, replace(robot, metadata=robot.metadata.turned(quarters))
 
 

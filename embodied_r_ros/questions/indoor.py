@@ -12,7 +12,7 @@ from typing import Any, TYPE_CHECKING, TypeVar
 
 from embodied_r_ros.questions.wordings import FACINGS, FOREIGN, HEIGHTS, PLACES, RETURNS, wording
 from embodied_r_ros.reasoning.completions import UNKNOWN
-from embodied_r_ros.types.geometry import wrapped, yaw_pitch_roll
+from embodied_r_ros.types.geometry import wrap_angle_rad, yaw_pitch_roll
 from embodied_r_ros.types.vocabulary import COLOURS, item_label, SHAPES
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Moment:
     def turn_rad(self) -> float:
         """Turn of the level heading from first to newest pose, in (-pi, pi] [rad]."""
         first, last = (yaw_pitch_roll(self.poses[i].rotation())[0] for i in (0, -1))
-        return wrapped(last - first)
+        return wrap_angle_rad(last - first)
 
     @cached_property
     def images(self) -> tuple[ImageTruth, ...]:
@@ -143,17 +143,17 @@ class Draft:
 
 
 @dataclass(frozen=True)
-class Unsolved:
+class NoSolution:
     """A kind has no solution at a moment."""
 
     reason: str
 
 
 # Held-out wordings are used for some rows of the test split alone; True asks for one.
-Kind = Callable[['Moment', Random, bool], 'Draft | Unsolved']
+Kind = Callable[['Moment', Random, bool], 'Draft | NoSolution']
 
 
-def quarter(angle_deg: float) -> str | None:
+def quarter_name(angle_deg: float) -> str | None:
     """Name the quarter that a direction lies in; None near a border between two."""
     for name, centre in (('ahead', 0.0), ('left', 90.0), ('behind', 180.0), ('right', -90.0)):
         offset = (angle_deg - centre + 180.0) % 360.0 - 180.0
@@ -166,44 +166,44 @@ def _motion_source(moment: Moment) -> str:
     return 'layout' if moment.layout else moment.pose_source
 
 
-def net_turn(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def net_turn(moment: Moment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """Which way the robot faces now, compared with the start."""
     if not moment.poses:
-        return Unsolved(moment.no_poses)
+        return NoSolution(moment.no_poses)
     degrees = math.degrees(moment.turn_rad)
-    where = quarter(degrees)
+    where = quarter_name(degrees)
     if where is None:
-        return Unsolved('the turn is near the border between two options')
+        return NoSolution('the turn is near the border between two options')
     question = wording('net_turn', rng, held_out)
     truth = {'turn_deg': round(degrees, 1)}
     source = _motion_source(moment)
     return Draft(question, tuple(FACINGS.values()), FACINGS[where], source=source, truth=truth)
 
 
-def net_displacement(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def net_displacement(moment: Moment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """Where the robot is now, seen from the start."""
     if not moment.poses:
-        return Unsolved(moment.no_poses)
+        return NoSolution(moment.no_poses)
     x, y, _ = moment.displacement
     way_m = math.hypot(x, y)
-    where = quarter(math.degrees(math.atan2(y, x)))
+    where = quarter_name(math.degrees(math.atan2(y, x)))
     if way_m < _MIN_WAY_M:
-        return Unsolved('the robot is too near to its start')
+        return NoSolution('the robot is too near to its start')
     if where is None:
-        return Unsolved('the way is near the border between two options')
+        return NoSolution('the way is near the border between two options')
     question = wording('net_displacement', rng, held_out)
     truth = {'x_m': round(x, 2), 'y_m': round(y, 2)}
     source = _motion_source(moment)
     return Draft(question, tuple(PLACES.values()), PLACES[where], source=source, truth=truth)
 
 
-def height_change(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def height_change(moment: Moment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """Whether the camera is higher or lower than at the start."""
     if not moment.poses:
-        return Unsolved(moment.no_poses)
+        return NoSolution(moment.no_poses)
     rise_m = moment.displacement[2]
     if _MIN_RISE_M / 3 < abs(rise_m) < _MIN_RISE_M:
-        return Unsolved('the rise is near the border between two options')
+        return NoSolution('the rise is near the border between two options')
     level = 'at the same height' if abs(rise_m) < _MIN_RISE_M else ''
     solution = level or ('higher' if rise_m > 0 else 'lower')
     return Draft(
@@ -215,10 +215,10 @@ def height_change(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolv
     )
 
 
-def revisit(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def revisit(moment: Moment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """Whether the robot has come back to its first place, and to its first view."""
     if reason := _no_return(moment):
-        return Unsolved(reason)
+        return NoSolution(reason)
     x, y, _ = moment.displacement
     way_m, turn_deg = math.hypot(x, y), abs(math.degrees(moment.turn_rad))
     came = 'back' if turn_deg <= _SAME_VIEW_DEG else 'turned'
@@ -251,13 +251,13 @@ def _no_return(moment: Moment) -> str:
     return next((reason for reason, holds in reasons.items() if holds), '')
 
 
-def item_direction(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def item_direction(moment: Moment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """Where an item is relative to the camera now, in view or not."""
     things = moment.seen_once_labelled()
     rng.shuffle(things)
     for thing in things:
         direction = moment.direction_now(thing)
-        where = quarter(math.degrees(direction[0])) if direction else None
+        where = quarter_name(math.degrees(direction[0])) if direction else None
         if direction and where:
             return Draft(
                 wording('item_direction', rng, held_out, item=thing.label),
@@ -270,10 +270,10 @@ def item_direction(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsol
                     'in_view': moment.sights[thing.id][-1] == len(moment.deltas) - 1,
                 },
             )
-    return Unsolved('no seen item with a label of its own and a clear direction')
+    return NoSolution('no seen item with a label of its own and a clear direction')
 
 
-def first_sight(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def first_sight(moment: Moment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """Which of several items came into view first."""
     things = moment.seen_once_labelled()
     rng.shuffle(things)
@@ -283,17 +283,17 @@ def first_sight(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved
             chosen.append(thing)
     chosen = chosen[:4]
     if len(chosen) < 2:
-        return Unsolved('fewer than two items that were first seen at different keyframes')
+        return NoSolution('fewer than two items that were first seen at different keyframes')
     first = min(chosen, key=lambda thing: moment.sights[thing.id][0])
     labels = tuple(thing.label for thing in chosen)
     truth = {thing.label: moment.sights[thing.id][0] for thing in chosen}
     return Draft(wording('first_sight', rng, held_out), labels, first.label, truth=truth)
 
 
-def how_many(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def how_many(moment: Moment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """How many items of a colour have been seen."""
     if not moment.layout:
-        return Unsolved('no true layout')
+        return NoSolution('no true layout')
     things = [thing for thing in moment.layout.objects if thing.id in moment.sights]
     doubtful = {thing.colour for thing in things if not moment.has_own_label(thing)}
     doubtful |= {t.colour for t in moment.layout.objects if _seen_in_passing(moment, t)}
@@ -301,7 +301,7 @@ def how_many(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
     counts = {name: sum(thing.colour == name for thing in things) for name in clear}
     counts = {name: count for name, count in counts.items() if count <= _MAX_COUNT}
     if not counts:
-        return Unsolved('every colour has items that cannot be told apart')
+        return NoSolution('every colour has items that cannot be told apart')
     # Most colours were seen once or never: the count is drawn first, so that those are not all.
     number = rng.choice(sorted(set(counts.values())))
     name = rng.choice([name for name, count in counts.items() if count == number])
@@ -318,7 +318,7 @@ def _seen_in_passing(moment: Moment, thing: LayoutObject) -> bool:
     return thing.id not in moment.sights and 0 < thing.first_seen_ns <= moment.now_ns
 
 
-def nearest(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def nearest(moment: Moment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """Which of the items in view is nearest now."""
     last = len(moment.deltas) - 1
     distances = {
@@ -327,23 +327,23 @@ def nearest(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
         if moment.sights[thing.id][-1] == last and (direction := moment.direction_now(thing))
     }
     if len(distances) < 2:
-        return Unsolved('fewer than two items with a label of their own in view now')
+        return NoSolution('fewer than two items with a label of their own in view now')
     labels = rng.sample(sorted(distances), min(4, len(distances)))
     by_distance = sorted(labels, key=distances.__getitem__)
     if distances[by_distance[1]] < _MIN_DISTANCE_RATIO * distances[by_distance[0]]:
-        return Unsolved('two items are about equally near')
+        return NoSolution('two items are about equally near')
     truth = {label: round(distances[label], 2) for label in labels}
     question = wording('nearest', rng, held_out)
     return Draft(question, tuple(labels), by_distance[0], truth=truth)
 
 
-def unanswerable(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def unanswerable(moment: Moment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """What no delta answers: an item that was never seen, or a question of another kind."""
     if rng.random() < 0.4:
         question, options = rng.choice(FOREIGN[held_out])
         return Draft(question, tuple(options), UNKNOWN, source='foreign')
     if not moment.layout:
-        return Unsolved('no true layout')
+        return NoSolution('no true layout')
     visible_labels = {
         thing.label for thing in moment.layout.objects if thing not in moment.never_seen
     }
@@ -351,7 +351,7 @@ def unanswerable(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolve
     # What no world of these may have is never anywhere: its label alone would tell the answer.
     labels = [label for label in moment.layout.labels or every if label not in visible_labels]
     if not labels:
-        return Unsolved('every kind of item was seen')
+        return NoSolution('every kind of item was seen')
     label = rng.choice(labels)
     question = wording('item_direction', rng, held_out, item=label)
     return Draft(question, ('ahead', 'left', 'right', 'behind'), UNKNOWN, truth={'item': label})
@@ -371,7 +371,7 @@ KINDS: dict[str, Kind] = {
 
 
 def ask_kinds(
-    kinds: Mapping[str, Callable[[Known, Random, bool], Draft | Unsolved]],
+    kinds: Mapping[str, Callable[[Known, Random, bool], Draft | NoSolution]],
     moment: Known,
     split: str,
     rng: Random,
@@ -389,7 +389,7 @@ def ask_kinds(
     for kind, ask in kinds.items():
         held_out = split == 'test' and rng.random() < 0.5
         draft = ask(moment, rng, held_out)
-        if isinstance(draft, Unsolved):
+        if isinstance(draft, NoSolution):
             coverage.unsolved[kind, draft.reason] += 1
         else:
             yield kind, draft, held_out

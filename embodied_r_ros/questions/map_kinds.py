@@ -15,7 +15,7 @@ import math
 from random import Random
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.questions.indoor import Draft, Unsolved
+from embodied_r_ros.questions.indoor import Draft, NoSolution
 from embodied_r_ros.questions.wordings import wording
 from embodied_r_ros.scene.map_relations import (
     BACK_DEG,
@@ -117,17 +117,17 @@ class MapMoment:
         )
 
 
-MapKind = Callable[[MapMoment, Random, bool], 'Draft | Unsolved']
+MapKind = Callable[[MapMoment, Random, bool], 'Draft | NoSolution']
 
 _TOO_FEW = 'too few things that their label alone names'
 _UNCLEAR = 'no things whose relation is far from every border'
 
 
-def object_counting(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def object_counting(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """How many things of a label the room has."""
     counts = {label: len(those) for label, those in moment.things.items()}
     if not counts:
-        return Unsolved('the map has no landmarks')
+        return NoSolution('the map has no landmarks')
     # Most things are there once: the count is drawn first, so that one is not always right.
     number = rng.choice(sorted(set(counts.values())))
     label = rng.choice([label for label, count in counts.items() if count == number])
@@ -136,10 +136,10 @@ def object_counting(moment: MapMoment, rng: Random, held_out: bool) -> Draft | U
     return Draft(question, (), str(number), 'number', moment.source, truth)
 
 
-def object_abs_distance(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def object_abs_distance(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """How far two things are apart."""
     if len(moment.singles) < 2:
-        return Unsolved(_TOO_FEW)
+        return NoSolution(_TOO_FEW)
     for _ in range(_TRIES):
         a, b = rng.sample(moment.singles, 2)
         metres = gap_m(a, b)
@@ -147,13 +147,13 @@ def object_abs_distance(moment: MapMoment, rng: Random, held_out: bool) -> Draft
             question = wording('object_abs_distance', rng, held_out, a=a.label, b=b.label)
             truth = {'distance_m': round(metres, 3), 'measured': _measured((a, b))}
             return _number(moment, question, f'{metres:.1f}', truth)
-    return Unsolved('no two things are clearly apart')
+    return NoSolution('no two things are clearly apart')
 
 
-def object_rel_distance(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def object_rel_distance(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """Which of four things is the closest to another one."""
     if not moment.singles or len(moment.things) < 5:
-        return Unsolved(_TOO_FEW)
+        return NoSolution(_TOO_FEW)
     for _ in range(_TRIES):
         reference = rng.choice(moment.singles)
         labels = rng.sample([label for label in moment.things if label != reference.label], 4)
@@ -173,7 +173,7 @@ def object_rel_distance(moment: MapMoment, rng: Random, held_out: bool) -> Draft
                 'measured': _measured((reference, *landmarks)),
             }
             return Draft(question, tuple(labels), winner, source=moment.source, truth=truth)
-    return Unsolved(_UNCLEAR)
+    return NoSolution(_UNCLEAR)
 
 
 def clearly_least(values: dict[str, float], slack_m: float) -> str:
@@ -183,7 +183,9 @@ def clearly_least(values: dict[str, float], slack_m: float) -> str:
     return first if next_m >= RATIO * nearest and next_m - nearest >= 0.1 else ''
 
 
-def object_rel_direction_easy(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def object_rel_direction_easy(
+    moment: MapMoment, rng: Random, held_out: bool
+) -> Draft | NoSolution:
     """Left or right of what is faced."""
 
     def answer(degrees: float, slack_deg: float) -> str:
@@ -197,7 +199,7 @@ def object_rel_direction_easy(moment: MapMoment, rng: Random, held_out: bool) ->
 
 def object_rel_direction_medium(
     moment: MapMoment, rng: Random, held_out: bool
-) -> Draft | Unsolved:
+) -> Draft | NoSolution:
     """Left, right or back of who faces something."""
 
     def answer(degrees: float, slack_deg: float) -> str:
@@ -208,7 +210,9 @@ def object_rel_direction_medium(
     return _direction(moment, rng, held_out, ('object_rel_direction_medium', options, answer))
 
 
-def object_rel_direction_hard(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def object_rel_direction_hard(
+    moment: MapMoment, rng: Random, held_out: bool
+) -> Draft | NoSolution:
     """The quadrant as seen by who faces something."""
 
     def answer(degrees: float, slack_deg: float) -> str:
@@ -224,10 +228,10 @@ _Direction = tuple[str, tuple[str, ...], Callable[[float, float], str]]
 
 def _direction(
     moment: MapMoment, rng: Random, held_out: bool, kind: _Direction
-) -> Draft | Unsolved:
+) -> Draft | NoSolution:
     """A direction as seen by who stands at one thing and faces another one."""
     if len(moment.singles) < 3:
-        return Unsolved(_TOO_FEW)
+        return NoSolution(_TOO_FEW)
     name, options, answer = kind
     wanted = rng.choice(options)  # or the back would hardly come
     best: Draft | None = None
@@ -247,10 +251,10 @@ def _direction(
             best = Draft(question, options, solution, source=moment.source, truth=truth)
         if solution == wanted:
             break
-    return best or Unsolved(_UNCLEAR)
+    return best or NoSolution(_UNCLEAR)
 
 
-def object_size_estimation(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def object_size_estimation(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """How long a thing is at its longest."""
     lengths = [
         (landmark.label, longest_cm(landmark.size))
@@ -259,22 +263,22 @@ def object_size_estimation(moment: MapMoment, rng: Random, held_out: bool) -> Dr
     ]  # by views alone a thing is as long as it is wide
     clear = [(label, cm) for label, cm in lengths if moment.slack_m * 100 <= cm / 2 and cm >= 2]
     if not clear:
-        return Unsolved('no thing of its own label has a known size')
+        return NoSolution('no thing of its own label has a known size')
     label, cm = rng.choice(clear)
     question = wording('object_size_estimation', rng, held_out, item=label)
     return _number(moment, question, f'{cm:.0f}', {'item': label, 'longest_cm': round(cm, 1)})
 
 
-def room_size_estimation(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def room_size_estimation(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """How large the floor is."""
     area = moment.scene.room_area_m2
     if not area or area < 1:
-        return Unsolved('the floor of the room is not known')
+        return NoSolution('the floor of the room is not known')
     question = wording('room_size_estimation', rng, held_out)
     return _number(moment, question, f'{area:.1f}', {'area_m2': round(area, 2)})
 
 
-def obj_appearance_order(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def obj_appearance_order(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """In which order four labels came into view."""
     first_ns = first_sights_ns(moment)
     labels: list[str] = []
@@ -284,7 +288,7 @@ def obj_appearance_order(moment: MapMoment, rng: Random, held_out: bool) -> Draf
             labels.append(label)
     labels = labels[:4]
     if len(labels) < 4:
-        return Unsolved('fewer than four things came into view apart')
+        return NoSolution('fewer than four things came into view apart')
     order = tuple(sorted(labels, key=first_ns.__getitem__))
     wrongs: set[tuple[str, ...]] = set()
     while len(wrongs) < 3:
@@ -306,11 +310,11 @@ def first_sights_ns(moment: MapMoment) -> dict[str, int]:
     }
 
 
-def route_planning(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def route_planning(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """Which turns lead along things to a goal."""
     singles = moment.singles
     if len(singles) < 3:
-        return Unsolved(_TOO_FEW)
+        return NoSolution(_TOO_FEW)
     for _ in range(3 * _TRIES):
         count = min(1 + rng.randrange(_MAX_STOPS), len(singles) - 1)
         start, *stops = rng.sample(singles, count + 1)
@@ -326,7 +330,7 @@ def route_planning(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Un
         truth = {**names, 'turns_deg': [round(turn, 1) for turn in turns]}
         options = (solution, *_wrong_turns(blanks, rng))
         return Draft(question, options, solution, source=moment.source, truth=truth)
-    return Unsolved('no way along things whose turns are clear')
+    return NoSolution('no way along things whose turns are clear')
 
 
 def _route(

@@ -14,7 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.episodes.offline import map_of_deltas
-from embodied_r_ros.questions.indoor import ask_kinds, Draft, Moment, Unsolved
+from embodied_r_ros.questions.indoor import ask_kinds, Draft, Moment, NoSolution
 from embodied_r_ros.questions.map_kinds import MapMoment, VSI_KINDS
 from embodied_r_ros.questions.path_kinds import ACTIONS, CHANGES, PATH_KINDS, POSITIONS
 from embodied_r_ros.questions.people_kinds import PEOPLE_KINDS, places_to_choose, TURNS
@@ -23,8 +23,8 @@ from embodied_r_ros.questions.splits import split_of
 from embodied_r_ros.questions.wordings import UNKNOWN_PROPERTIES, wording
 from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.types.deltas import ItemStatus
-from embodied_r_ros.types.geometry import wrapped
-from embodied_r_ros.types.landmarks import Landmark, PathPoint, SceneMap, thinned
+from embodied_r_ros.types.geometry import wrap_angle_rad
+from embodied_r_ros.types.landmarks import Landmark, PathPoint, SceneMap, thin_path
 from embodied_r_ros.types.things import is_held_out_name, named_things
 from embodied_r_ros.types.vocabulary import COLOURS, item_label, SHAPES
 
@@ -61,11 +61,11 @@ _DIRECTIONS = {
 _NOTHING_ALIKE = 'nothing absent is like anything that is there'
 
 
-def unknown_thing(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def unknown_thing(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """Where or how large a thing is that was not seen, and that is like one which was."""
     miss = _near_miss(moment, rng)
     if miss is None:
-        return Unsolved(_NOTHING_ALIKE)
+        return NoSolution(_NOTHING_ALIKE)
     item, like = miss
     kind = rng.choice(list(_OF_ONE))
     options = tuple(text.format(item=item) for text in _OF_ONE[kind])
@@ -76,17 +76,17 @@ def unknown_thing(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Uns
     return _unknown(moment, question, options, {'absent': item, 'like': like})
 
 
-def unknown_relation(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def unknown_relation(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """How a thing that was not seen lies to one which was."""
     miss = _near_miss(moment, rng)
     if miss is None:
-        return Unsolved(_NOTHING_ALIKE)
+        return NoSolution(_NOTHING_ALIKE)
     item, like = miss
     there = [thing.label for thing in moment.singles]
     kind = rng.choice(['object_abs_distance', 'object_rel_distance', *_DIRECTIONS])
     needed = {'object_abs_distance': 1, 'object_rel_distance': 4}.get(kind, 2)
     if len(there) < needed:
-        return Unsolved('too few things that their label alone names')
+        return NoSolution('too few things that their label alone names')
     labels = rng.sample(there, needed)
     truth = {'absent': item, 'like': like}
     if kind == 'object_rel_distance':
@@ -103,7 +103,7 @@ def unknown_relation(moment: MapMoment, rng: Random, held_out: bool) -> Draft | 
     return _unknown(moment, question, _DIRECTIONS[kind], truth)
 
 
-def unknown_size(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def unknown_size(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """How large a thing is whose size is not known, or the room."""
     labels = sorted(thing.label for thing in moment.singles if not thing.size)
     if labels:
@@ -113,13 +113,13 @@ def unknown_size(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unso
     if moment.scene.room_area_m2 is None and moment.source == 'map':
         question = wording('room_size_estimation', rng, held_out)
         return _unknown(moment, question, (), {'no_size_of': 'room'})
-    return Unsolved('every size is known')
+    return NoSolution('every size is known')
 
 
-def unknown_property(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def unknown_property(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """What no map tells of a thing: its weight, its owner, its future; a colour without a name."""
     if not moment.things:
-        return Unsolved('the map has no landmarks')
+        return NoSolution('the map has no landmarks')
     item = rng.choice(sorted(moment.things))
     has_colour = any(colour.name in item.split(' ') for colour in COLOURS)
     question, options = rng.choice(
@@ -159,11 +159,11 @@ MAP_KINDS: dict[str, MapKind] = {
 }
 
 
-def layout_map(moment: Moment) -> MapMoment | Unsolved:
+def layout_map(moment: Moment) -> MapMoment | NoSolution:
     """What a perfect perceiver knows of a simulated place: what keyframes have shown so far."""
     layout = moment.layout
     if layout is None:
-        return Unsolved('no true layout, and no map')
+        return NoSolution('no true layout, and no map')
     landmarks: list[Landmark] = []
     doubtful: set[str] = set()
     for thing in layout.objects:
@@ -179,7 +179,7 @@ def layout_map(moment: Moment) -> MapMoment | Unsolved:
             doubtful.add(thing.label)
         landmarks.append(landmark)
     path = tuple(
-        PathPoint(image.stamp_ns, image.position, wrapped(image.yaw_rad))
+        PathPoint(image.stamp_ns, image.position, wrap_angle_rad(image.yaw_rad))
         for image in moment.images
     )
     area = layout.room_size[0] * layout.room_size[1]
@@ -188,7 +188,7 @@ def layout_map(moment: Moment) -> MapMoment | Unsolved:
     return MapMoment(scene, 'layout', _TURNED_BOX_M, frozenset(doubtful), layout.labels or every)
 
 
-def perceived_map(moment: Moment, split: str, slack_m: float) -> MapMoment | Unsolved:
+def perceived_map(moment: Moment, split: str, slack_m: float) -> MapMoment | NoSolution:
     """What deltas and poses up to a moment made known of a place, as it would be live.
 
     Args:
@@ -198,7 +198,7 @@ def perceived_map(moment: Moment, split: str, slack_m: float) -> MapMoment | Uns
     """
     scene = map_of_deltas(moment.deltas, moment.poses)
     if not scene.landmarks:
-        return Unsolved('no true layout, and nothing of what was seen has a place')
+        return NoSolution('no true layout, and nothing of what was seen has a place')
     moment_now = moment_of_map(scene, split, slack_m)
     return replace(moment_now, doubtful=_labels_without_place(moment.deltas, scene))
 
@@ -248,7 +248,7 @@ def as_in_rows(scene: SceneMap) -> SceneMap:
     Solutions come from it, so that a row proves its own.
     """
     rounded = SceneMap.from_json(scene.to_json())  # first, as live: points are chosen by it
-    return replace(rounded, path=thinned(rounded.path))
+    return replace(rounded, path=thin_path(rounded.path))
 
 
 def names_for(split: str) -> tuple[str, ...]:

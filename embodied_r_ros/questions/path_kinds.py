@@ -7,7 +7,7 @@ from itertools import product
 import math
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.questions.indoor import Draft, quarter, Unsolved
+from embodied_r_ros.questions.indoor import Draft, NoSolution, quarter_name
 from embodied_r_ros.questions.map_kinds import clearly_least, first_sights_ns, RATIO
 from embodied_r_ros.questions.wordings import wording
 from embodied_r_ros.scene.map_relations import (
@@ -75,7 +75,7 @@ def clear_quarter(moment: MapMoment, to: Position) -> tuple[str, float, float] |
     if level < AWAY_M:
         return None
     slack_deg = 2 * moment.angle_slack_deg(level)
-    names = {quarter(degrees + off) for off in (-slack_deg, 0.0, slack_deg)}
+    names = {quarter_name(degrees + off) for off in (-slack_deg, 0.0, slack_deg)}
     where = names.pop()
     if names or where is None:
         return None
@@ -84,10 +84,10 @@ def clear_quarter(moment: MapMoment, to: Position) -> tuple[str, float, float] |
 
 def directions(
     moment: MapMoment, rng: Random, held_out: bool, kind: str, words: dict[str, str]
-) -> Draft | Unsolved:
+) -> Draft | NoSolution:
     """In which quarter a thing is."""
     if moment.now is None:
-        return Unsolved(NO_PATH)
+        return NoSolution(NO_PATH)
     for thing in rng.sample(moment.singles, len(moment.singles)):
         if place := clear_quarter(moment, thing.position):
             where, degrees, metres = place
@@ -99,7 +99,7 @@ def directions(
                 source=moment.source,
                 truth=place_truth(thing.label, degrees, metres),
             )
-    return Unsolved(UNCLEAR)
+    return NoSolution(UNCLEAR)
 
 
 def place_truth(label: str, degrees: float, metres: float) -> dict[str, Any]:
@@ -107,27 +107,27 @@ def place_truth(label: str, degrees: float, metres: float) -> dict[str, Any]:
     return {'item': label, 'bearing_deg': round(degrees, 1), 'distance_m': round(metres, 2)}
 
 
-def landmark_position(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def landmark_position(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """On which side of the robot a thing is."""
     return directions(moment, rng, held_out, 'landmark_position', POSITIONS)
 
 
-def action_generation(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def action_generation(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """What to do next on the way to a thing."""
     return directions(moment, rng, held_out, 'action_generation', ACTIONS)
 
 
-def cognitive_map(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def cognitive_map(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """What is around the robot: two things, each in its direction."""
     if moment.now is None:
-        return Unsolved(NO_PATH)
+        return NoSolution(NO_PATH)
     places = {
         thing.label: place[0]
         for thing in moment.singles
         if (place := clear_quarter(moment, thing.position))
     }
     if len(places) < 2:
-        return Unsolved(UNCLEAR)
+        return NoSolution(UNCLEAR)
     a, b = rng.sample(sorted(places), 2)
     right = places[a], places[b]
     other_a = rng.choice([name for name in POSITIONS if name not in right])
@@ -139,10 +139,10 @@ def cognitive_map(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Uns
     return choice_of_first(moment, wording('cognitive_map', rng, held_out), options, places)
 
 
-def proximity(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def proximity(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """Whether the robot came nearer to a thing."""
     if moment.now is None or moment.start is None:
-        return Unsolved(NO_PATH)
+        return NoSolution(NO_PATH)
     for thing in rng.sample(moment.singles, len(moment.singles)):
         before, now = (
             math.dist(point.position, thing.position) for point in (moment.start, moment.now)
@@ -157,18 +157,18 @@ def proximity(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolve
             question = wording('proximity', rng, held_out, item=thing.label)
             truth = {'item': thing.label, 'start_m': round(before, 2), 'now_m': round(now, 2)}
             return Draft(question, CHANGES, solution, source=moment.source, truth=truth)
-    return Unsolved('no thing whose distance clearly changed, or clearly did not')
+    return NoSolution('no thing whose distance clearly changed, or clearly did not')
 
 
-def start_end_position(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def start_end_position(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """At which things the way starts and ends."""
     if moment.now is None or moment.start is None:
-        return Unsolved(NO_PATH)
+        return NoSolution(NO_PATH)
     ends = [_thing_at(moment, point) for point in (moment.start, moment.now)]
     others = sorted(label for label in moment.things if label not in ends)
     a, b = ends
     if not a or not b or a == b or len(others) < 2:
-        return Unsolved('the way does not start at one thing and end at another')
+        return NoSolution('the way does not start at one thing and end at another')
     other_a, other_b = rng.sample(others, 2)
     pairs = product((a, other_a), (b, other_b))
     options = [START_END.format(a=first, b=second) for first, second in pairs]
@@ -187,7 +187,7 @@ def _thing_at(moment: MapMoment, point: PathPoint) -> str:
     return label if is_at else ''
 
 
-def object_recall(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def object_recall(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """What is near a thing."""
     for item in rng.sample(moment.singles, len(moment.singles)):
         gaps = {
@@ -202,7 +202,7 @@ def object_recall(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Uns
             question = wording('object_recall', rng, held_out, item=item.label)
             truth = {label: round(gaps[label], 2) for label in options}
             return choice_of_first(moment, question, options, truth)
-    return Unsolved('nothing stands near one thing and clearly away from others')
+    return NoSolution('nothing stands near one thing and clearly away from others')
 
 
 def reach_stamps(moment: MapMoment) -> dict[str, int | None]:
@@ -232,18 +232,18 @@ def _in_order(stamps: dict[str, int | None]) -> list[str]:
     return order
 
 
-def sequence_recall(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def sequence_recall(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """What the way led to after a thing."""
     stamps = reach_stamps(moment)
     order = _in_order(stamps)
     if len(order) < 2 or len(stamps) < 4:
-        return Unsolved('the way led to fewer than two things, one after the other')
+        return NoSolution('the way led to fewer than two things, one after the other')
     index = rng.randrange(len(order) - 1)
     item, answer = order[index : index + 2]
     never = [label for label, stamp in stamps.items() if stamp is None]
     others = [label for label in (*order, *never) if label not in (item, answer)]
     if len(others) < 2:
-        return Unsolved('too few other things to choose from')
+        return NoSolution('too few other things to choose from')
     options = [answer, *rng.sample(others, min(3, len(others)))]
     question = wording('sequence_recall', rng, held_out, item=item)
     start_ns = moment.scene.path[0].stamp_ns
@@ -255,7 +255,7 @@ def sequence_recall(moment: MapMoment, rng: Random, held_out: bool) -> Draft | U
     return choice_of_first(moment, question, options, truth)
 
 
-def progress_evaluation(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def progress_evaluation(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """On which part of a route the robot is."""
     stamps = reach_stamps(moment)
     order = _in_order(stamps)
@@ -264,7 +264,7 @@ def progress_evaluation(moment: MapMoment, rng: Random, held_out: bool) -> Draft
     past = [order[index] for index in sorted(rng.sample(range(len(order)), count))]
     stops = past + rng.sample(never, min(len(never), 3 - count))
     if len(stops) < 3:
-        return Unsolved('too few things that were clearly reached, or clearly not')
+        return NoSolution('too few things that were clearly reached, or clearly not')
     text = ', then to '.join(f'the {stop}' for stop in stops)
     options = [*(GOING.format(item=stop) for stop in stops), ARRIVED.format(item=stops[-1])]
     truth = {'stops': stops, 'reached': count}
@@ -272,10 +272,10 @@ def progress_evaluation(moment: MapMoment, rng: Random, held_out: bool) -> Draft
     return Draft(question, tuple(options), options[count], source=moment.source, truth=truth)
 
 
-def duration(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def duration(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """Which of two stretches of the way took longer."""
     if moment.start is None:
-        return Unsolved(NO_PATH)
+        return NoSolution(NO_PATH)
     first_ns = first_sights_ns(moment)
     singles = [thing.label for thing in moment.singles if thing.label in first_ns]
     for _ in range(20 if len(singles) >= 2 else 0):
@@ -290,10 +290,10 @@ def duration(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved
             question = wording('duration', rng, held_out, a=a, b=b)
             truth = {'to_a_s': round(to_a, 1), 'to_b_s': round(to_b, 1)}
             return Draft(question, options, solution, source=moment.source, truth=truth)
-    return Unsolved('no two stretches of the way whose times clearly differ')
+    return NoSolution('no two stretches of the way whose times clearly differ')
 
 
-def scene_recall(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def scene_recall(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """What came into view only after a thing had."""
     first_ns = first_sights_ns(moment)
     for item in rng.sample(sorted(first_ns), len(first_ns)):
@@ -309,7 +309,7 @@ def scene_recall(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unso
             }
             question = wording('scene_recall', rng, held_out, item=item)
             return choice_of_first(moment, question, options, dict(sorted(truth.items())))
-    return Unsolved('too few things came into view before and after another one')
+    return NoSolution('too few things came into view before and after another one')
 
 
 PATH_KINDS: dict[str, MapKind] = {

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.questions.indoor import Draft, Unsolved
+from embodied_r_ros.questions.indoor import Draft, NoSolution
 from embodied_r_ros.questions.map_kinds import clearly_least, MAX_SLACK_SHARE
 from embodied_r_ros.questions.path_kinds import (
     AWAY_M,
@@ -39,12 +39,12 @@ TURNS = {
 PRESENCE = ('yes', 'not that I have seen')
 
 
-def list_things(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def list_things(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """What is there: the list in which everything was seen."""
     labels = sorted(moment.things)
     absent = _absent_names(moment)
     if len(labels) < 3 or len(absent) < 3:
-        return Unsolved('too few things, or no names of others')
+        return NoSolution('too few things, or no names of others')
     there, away = rng.sample(labels, 3), rng.sample(absent, 3)
     # Each name stands in two of the four lists: none is the odd one out.
     lists = [there] + [[*away[:i], there[i], *away[i + 1 :]] for i in range(3)]
@@ -61,13 +61,13 @@ def _absent_names(moment: MapMoment) -> list[str]:
     return [name for name in names if name not in alike] or names
 
 
-def is_there(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def is_there(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """Whether a thing was seen."""
     present, absent = sorted(moment.things), _absent_names(moment)
     is_absent = rng.random() < _ABSENT_SHARE
     names = absent if is_absent else present
     if not names:
-        return Unsolved('no name that is certainly there, or certainly not')
+        return NoSolution('no name that is certainly there, or certainly not')
     name = rng.choice(names)
     question = wording('is_there', rng, held_out, a_item=with_article(name))
     truth = {'item': name, 'count': len(moment.things.get(name, ()))}
@@ -75,7 +75,7 @@ def is_there(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved
     return Draft(question, PRESENCE, solution, source=moment.source, truth=truth)
 
 
-def count_things(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def count_things(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """How many things of a label were seen; none, where the truth is known."""
     # What has gone since was seen all the same.
     labels = [landmark.label for landmark in moment.scene.landmarks]
@@ -84,7 +84,7 @@ def count_things(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unso
     if absent and rng.random() < _ZERO_SHARE:
         counts = {rng.choice(absent): 0}
     if not counts:
-        return Unsolved('the map has no landmarks')
+        return NoSolution('the map has no landmarks')
     number = rng.choice(sorted(set(counts.values())))
     label = rng.choice([label for label, count in counts.items() if count == number])
     question = wording('count_things', rng, held_out, items=plural(label))
@@ -92,10 +92,10 @@ def count_things(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unso
     return Draft(question, (), str(number), 'number', moment.source, truth)
 
 
-def where_is(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def where_is(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """In which direction a thing is, and how far away."""
     if moment.now is None:
-        return Unsolved(NO_PATH)
+        return NoSolution(NO_PATH)
     for thing in rng.sample(moment.singles, len(moment.singles)):
         place = clear_quarter(moment, thing.position)
         if place and moment.slack_m <= MAX_SLACK_SHARE * place[2]:
@@ -103,7 +103,7 @@ def where_is(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved
             question = wording('where_is', rng, held_out, item=thing.label)
             truth = place_truth(thing.label, degrees, metres)
             return choice_of_first(moment, question, places_to_choose(where, metres, rng), truth)
-    return Unsolved(UNCLEAR)
+    return NoSolution(UNCLEAR)
 
 
 def places_to_choose(where: str, metres: float, rng: Random) -> list[str]:
@@ -117,41 +117,41 @@ def places_to_choose(where: str, metres: float, rng: Random) -> list[str]:
     return [f'{off:.1f} m {TURNS[name]}' for off, name in places]
 
 
-def way_to(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def way_to(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """Which way it is to a thing."""
     return directions(moment, rng, held_out, 'way_to', TURNS)
 
 
-def way_back(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def way_back(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """Which way it is to the start."""
     if moment.start is None:
-        return Unsolved(NO_PATH)
+        return NoSolution(NO_PATH)
     place = clear_quarter(moment, moment.start.position)
     if place is None:
-        return Unsolved('the start is too near, or near the border between two directions')
+        return NoSolution('the start is too near, or near the border between two directions')
     truth = place_truth('start', *place[1:])
     question, options = wording('way_back', rng, held_out), tuple(TURNS.values())
     return Draft(question, options, TURNS[place[0]], source=moment.source, truth=truth)
 
 
-def how_far(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def how_far(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """How far a thing is in a straight line."""
     if moment.now is None:
-        return Unsolved(NO_PATH)
+        return NoSolution(NO_PATH)
     for thing in rng.sample(moment.singles, len(moment.singles)):
         metres = math.dist(moment.now.position, thing.position)
         if metres >= AWAY_M and moment.slack_m <= MAX_SLACK_SHARE * metres:
             truth = {'item': thing.label, 'distance_m': round(metres, 3)}
             question = wording('how_far', rng, held_out, item=thing.label)
             return Draft(question, (), f'{metres:.1f}', 'number', moment.source, truth)
-    return Unsolved('no thing is far enough away for its distance to be clear')
+    return NoSolution('no thing is far enough away for its distance to be clear')
 
 
-def nearest_thing(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def nearest_thing(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """Which of four things is nearest now."""
     now = moment.now
     if now is None:
-        return Unsolved(NO_PATH)
+        return NoSolution(NO_PATH)
     off_m = {
         label: min(math.dist(now.position, thing.position) for thing in those)
         for label, those in moment.things.items()
@@ -162,14 +162,14 @@ def nearest_thing(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Uns
             truth = {label: round(off_m[label], 2) for label in labels}
             question = wording('nearest_thing', rng, held_out)
             return Draft(question, tuple(labels), winner, source=moment.source, truth=truth)
-    return Unsolved('no thing is clearly the nearest')
+    return NoSolution('no thing is clearly the nearest')
 
 
-def last_seen(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
+def last_seen(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """How long ago a thing was in view."""
     now = moment.now
     if now is None:
-        return Unsolved(NO_PATH)
+        return NoSolution(NO_PATH)
     ages = {
         thing.label: (now.stamp_ns - thing.last_seen_ns) / NS_PER_S
         for thing in moment.singles
@@ -177,7 +177,7 @@ def last_seen(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolve
     }
     old = sorted(label for label, age_s in ages.items() if age_s >= 1)
     if not old:
-        return Unsolved('everything was in view within the last second')
+        return NoSolution('everything was in view within the last second')
     label = rng.choice(old)
     truth = {'item': label, 'age_s': round(ages[label], 2)}
     question = wording('last_seen', rng, held_out, item=label)

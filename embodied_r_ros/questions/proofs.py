@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.episodes.answers import find_inputs, Lost
 from embodied_r_ros.episodes.labels import answer_in_words
-from embodied_r_ros.questions.indoor import Draft, KINDS, Moment, Unsolved
+from embodied_r_ros.questions.indoor import Draft, KINDS, Moment, NoSolution
 from embodied_r_ros.questions.map_rows import (
     layout_map,
     MAP_KINDS,
@@ -73,7 +73,7 @@ def rows_of_answers(episode: Episode, split: str, coverage: Coverage) -> Iterato
     for answer in episode.log.answers:
         kind = _kind_of_question(answer.question)
         row = _row_of(episode, answer, kind, split)
-        if isinstance(row, Unsolved):
+        if isinstance(row, NoSolution):
             coverage.unsolved[kind, row.reason] += 1
         else:
             yield row
@@ -84,12 +84,12 @@ def _kind_of_question(question: str) -> str:
     return next((kind for kind in MOTION_KINDS if question in WORDINGS[kind]), _ASKED)
 
 
-def _row_of(episode: Episode, answer: Answer, kind: str, split: str) -> Row | Unsolved:
+def _row_of(episode: Episode, answer: Answer, kind: str, split: str) -> Row | NoSolution:
     if why_not := _why_no_prompt(episode, answer):
-        return Unsolved(why_not)
+        return NoSolution(why_not)
     inputs = find_inputs(answer, episode.log)
     if isinstance(inputs, Lost):
-        return Unsolved(inputs.reason)
+        return NoSolution(inputs.reason)
     proof = _proof_of_people(episode, answer) or _proof_of_poses(episode, inputs, answer, kind)
     if isinstance(proof, Proof):
         return _row(episode, answer, inputs, kind, split, proof)
@@ -123,27 +123,27 @@ def _why_no_prompt(episode: Episode, answer: Answer) -> str:
     return ''
 
 
-def _proof_of_people(episode: Episode, answer: Answer) -> Proof | Unsolved | None:
+def _proof_of_people(episode: Episode, answer: Answer) -> Proof | NoSolution | None:
     """What people prove of an answer, who may differ; None: nobody labelled it."""
     if answer.id in episode.log.disputed:
-        return Unsolved(_DISPUTED)
+        return NoSolution(_DISPUTED)
     label = episode.log.labels.get(answer.id)
     return _proof_of_label(answer, label) if label else None
 
 
-def _proof_of_label(answer: Answer, label: AnswerLabel) -> Proof | Unsolved:
+def _proof_of_label(answer: Answer, label: AnswerLabel) -> Proof | NoSolution:
     """The solution that an operator gave."""
     if label.verdict is LabelVerdict.WRONG:
-        return Unsolved('labelled wrong, without the right answer')
+        return NoSolution('labelled wrong, without the right answer')
     if label.verdict is LabelVerdict.RIGHT:
         right = answer_in_words(answer)
         if right is None:
-            return Unsolved('labelled right, but there was no answer')
+            return NoSolution('labelled right, but there was no answer')
         return _as_proof(right, answer.options)
     return _as_proof(label.correction.strip(), answer.options)
 
 
-def _as_proof(right: str, options: Sequence[str]) -> Proof | Unsolved:
+def _as_proof(right: str, options: Sequence[str]) -> Proof | NoSolution:
     """A right answer as a row has it."""
     if is_unknown(right):
         return Proof(UNKNOWN, 'label')
@@ -151,27 +151,27 @@ def _as_proof(right: str, options: Sequence[str]) -> Proof | Unsolved:
         return Proof(right, 'label')
     index = choice_index(right, options)
     if index is None:
-        return Unsolved('the correction is none of the options')
+        return NoSolution('the correction is none of the options')
     return Proof(option_letter(index), 'label')
 
 
 def _proof_of_poses(
     episode: Episode, inputs: Inputs, answer: Answer, kind: str
-) -> Proof | Unsolved:
+) -> Proof | NoSolution:
     """The solution that the camera's poses prove."""
     if kind == _ASKED:
-        return Unsolved('never labelled, and nothing else proves it')
+        return NoSolution('never labelled, and nothing else proves it')
     poses_by_stamp = {d.stamp_ns: p for d, p in zip(episode.deltas, episode.poses, strict=False)}
     poses = tuple(
         poses_by_stamp[d.stamp_ns] for d in inputs.deltas if d.stamp_ns in poses_by_stamp
     )
     moment = Moment(inputs.deltas, poses, episode.layout, episode.no_poses, episode.pose_source)
     draft = KINDS[kind](moment, Random(0), False)
-    if isinstance(draft, Unsolved):
-        return Unsolved(f'never labelled, and {draft.reason}')
+    if isinstance(draft, NoSolution):
+        return NoSolution(f'never labelled, and {draft.reason}')
     options = [as_data(option).strip() for option in answer.options]
     if set(options) != set(draft.options):
-        return Unsolved('never labelled, and its options are not the usual ones')
+        return NoSolution('never labelled, and its options are not the usual ones')
     return Proof(option_letter(options.index(draft.solution)), draft.source)
 
 
@@ -203,7 +203,7 @@ def rows_of_written(episode: Episode, split: str, coverage: Coverage) -> Iterato
     for name, written in episode.labels.questions().items():
         labels = by_question.get(name, {})
         row = _row_of_written(episode, written, labels, split)
-        if isinstance(row, Unsolved):
+        if isinstance(row, NoSolution):
             kind = _kind_of_question(written.question.text) if written.question else _ASKED
             coverage.unsolved[kind, row.reason] += 1
         else:
@@ -212,19 +212,19 @@ def rows_of_written(episode: Episode, split: str, coverage: Coverage) -> Iterato
 
 def _row_of_written(
     episode: Episode, written: Label, labels: dict[str, Label], split: str
-) -> Row | Unsolved:
+) -> Row | NoSolution:
     question = written.question
     if not question or not labels:
-        return Unsolved('a written question without a solution')
+        return NoSolution('a written question without a solution')
     verdict = Verdict.of(labels, written.before)
     if verdict.solution is None:
         reason = _DISPUTED if verdict.is_disputed else 'labelled wrong, without the right answer'
-        return Unsolved(reason)
+        return NoSolution(reason)
     deltas = tuple(delta for delta in episode.deltas if delta.stamp_ns <= question.stamp_ns)
     if not deltas:
-        return Unsolved('a written question before the first delta')
+        return NoSolution('a written question before the first delta')
     proof = _as_proof(verdict.solution, question.options)
-    if isinstance(proof, Unsolved):
+    if isinstance(proof, NoSolution):
         return proof
     kind = _kind_of_question(question.text)
     row = builder_of(episode, split).row(
@@ -256,9 +256,9 @@ def with_solutions_of_people(
             yield row
             continue
         verdict = Verdict.of(by_question[row.id], row.solution_text())
-        solved = Unsolved(_DISPUTED if verdict.is_disputed else 'its solution is labelled wrong')
+        solved = NoSolution(_DISPUTED if verdict.is_disputed else 'its solution is labelled wrong')
         proof = _as_proof(verdict.solution, row.options) if verdict.solution else solved
-        if isinstance(proof, Unsolved):
+        if isinstance(proof, NoSolution):
             coverage.left_out[row.question_type, proof.reason] += 1
             continue
         meta = {**row.meta, 'labelled_by': ', '.join(verdict.people)}
@@ -320,7 +320,7 @@ def _moment_of(episode: Episode, answer: Answer) -> Moment | None:
     return Moment(*until_then, episode.layout, episode.no_poses, episode.pose_source)
 
 
-def _place_of(episode: Episode, moment: Moment) -> MapMoment | Unsolved:
+def _place_of(episode: Episode, moment: Moment) -> MapMoment | NoSolution:
     """The true place, the recorded map of that time, or what deltas and poses give."""
     if moment.layout:
         return layout_map(moment)
@@ -335,14 +335,14 @@ def _place_of(episode: Episode, moment: Moment) -> MapMoment | Unsolved:
 
 
 def _drafts(
-    wording: _Wording, moment: Moment, place: MapMoment | Unsolved, question: str
+    wording: _Wording, moment: Moment, place: MapMoment | NoSolution, question: str
 ) -> Iterator[Draft]:
     """What a kind asks at a moment, again and again."""
     kind, held_out = wording.kind, wording.is_held_out
-    drafts: Iterable[Draft | Unsolved] = ()
+    drafts: Iterable[Draft | NoSolution] = ()
     if kind in KINDS and moment.layout:
         drafts = (KINDS[kind](moment, rng, held_out) for rng in map(Random, range(_TRIES)))
-    elif isinstance(place, Unsolved):
+    elif isinstance(place, NoSolution):
         pass
     elif kind == _DIRECTION:
         drafts = _directions(place, question)
@@ -384,15 +384,15 @@ class RecordedQuestion:
     model: str = ''
 
 
-def solution_of_answer(episode: Episode, answer: Answer) -> Proof | Unsolved:
+def solution_of_answer(episode: Episode, answer: Answer) -> Proof | NoSolution:
     """The solution that people gave, else the one that the recording proves."""
     if proof := _proof_of_people(episode, answer):
         return proof
     words, source = solution_of_place(episode, answer) or ('', '')
     if not words:
-        return Unsolved(_UNPROVEN)
+        return NoSolution(_UNPROVEN)
     proof = _as_proof(words, answer.options)
-    return proof if isinstance(proof, Unsolved) else Proof(proof.solution, source)
+    return proof if isinstance(proof, NoSolution) else Proof(proof.solution, source)
 
 
 def recorded_questions(episode: Episode) -> list[RecordedQuestion]:

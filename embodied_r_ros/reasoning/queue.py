@@ -73,7 +73,7 @@ class Outcome:
     message: str = ''  # what went wrong and what to do
 
     @classmethod
-    def refused(
+    def refusal(
         cls, question: Question, answer_id: str, code: RefusalCode, message: str
     ) -> Outcome:
         """The end of a question that was not answered."""
@@ -95,11 +95,11 @@ class QueuedQuestion:
         self.cancelled = threading.Event()
         self.reason = Termination.CANCELLED
 
-    def refused(self, code: RefusalCode, message: str) -> Outcome:
+    def refusal(self, code: RefusalCode, message: str) -> Outcome:
         """The end of this question without an answer."""
-        return Outcome.refused(self.question, self.answer_id, code, message)
+        return Outcome.refusal(self.question, self.answer_id, code, message)
 
-    def ended(self) -> Outcome:
+    def cancellation(self) -> Outcome:
         """The end of this question by its cancellation."""
         return Outcome(self.reason, _no_answer(self.question, self.answer_id))
 
@@ -165,12 +165,12 @@ class QuestionQueue:
                 self._requests.insert(place, request)
             self.turned_away += is_full
         if is_closed:
-            deliver(request.refused(RefusalCode.NOT_ACTIVE, 'the reasoner is not active'))
+            deliver(request.refusal(RefusalCode.NOT_ACTIVE, 'the reasoner is not active'))
         elif is_full:
             text = (
                 f'{len(self._requests)} questions are being answered or in line: ask again later'
             )
-            deliver(request.refused(RefusalCode.BUSY, text))
+            deliver(request.refusal(RefusalCode.BUSY, text))
         else:
             arguments = (request, deliver, listener)
             threading.Thread(target=self._serve, args=arguments, daemon=True).start()
@@ -180,7 +180,7 @@ class QuestionQueue:
         """Have another reasoner answer, from the next question on."""
         self._reasoner, self._deadline_s = reasoner, deadline_s
 
-    def waiting(self) -> int:
+    def pending(self) -> int:
         """Questions that are being answered or in line."""
         with self._changed:
             return len(self._requests)
@@ -217,7 +217,7 @@ class QuestionQueue:
             outcome = self._outcome(request, listener)
         except Exception as error:  # whatever it was, the asker must hear of it
             text = f'the reasoner failed: {type(error).__name__}: {error}'
-            outcome = request.refused(RefusalCode.MODEL, text)
+            outcome = request.refusal(RefusalCode.MODEL, text)
         self._delivery.request = request
         try:
             deliver(outcome)
@@ -241,12 +241,12 @@ class QuestionQueue:
         listener(Phase.QUEUED, '')
         self._await_turn(request, deadline_s)
         if request.cancelled.is_set():
-            return request.ended()
+            return request.cancellation()
         wait_ns = time.monotonic_ns() - arrived_ns
         left_s = deadline_s - wait_ns / NS_PER_S
         if left_s <= 0:
             text = f'still in line after {deadline_s:.1f} s: ask later, or raise deadline_s'
-            return request.refused(RefusalCode.DEADLINE, text)
+            return request.refusal(RefusalCode.DEADLINE, text)
         question = replace(request.question, deadline_s=left_s)
         deltas = self._deltas()
         try:
@@ -259,7 +259,7 @@ class QuestionQueue:
                 cancel=request.cancelled,
             )
         except CancelledError:
-            return request.ended()
+            return request.cancellation()
         except Refusal as refusal:
             termination = _TERMINATIONS.get(refusal.code, Termination.REFUSED)
             return Outcome(termination, refusal.answer, refusal.code, str(refusal))

@@ -485,7 +485,7 @@ def models_at_start(fallback: ChatFallback, timeout_s: float) -> list[ModelInfo]
             problems.append(str(error))
             if not models and fallback.config.start == 'primary':
                 raise
-            fallback.failed(step, str(error))
+            fallback.note_failure(step, str(error))
     if not models:
         raise ModelError('; '.join(problems))
     return models

@@ -24,7 +24,7 @@ from embodied_r_ros.types.geometry import (
     rotation_from_ypr,
 )
 from embodied_r_ros.types.landmarks import LARGEST_M
-from embodied_r_ros.types.poses import composed
+from embodied_r_ros.types.poses import compose_poses
 import numpy as np
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class CameraTrack:
             self._begin()
             pose = _LEVEL
         else:
-            pose = composed(self._pose, step)
+            pose = compose_poses(self._pose, step)
             if any(step.position):
                 self.scales[_scale(delta.motion)] += 1
         self._keep(delta, pose)

@@ -11,7 +11,7 @@ from itertools import pairwise
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.types.geometry import NS_PER_S, wrapped
+from embodied_r_ros.types.geometry import NS_PER_S, wrap_angle_rad
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -56,13 +56,13 @@ def level_m(a: Position, b: Position) -> float:
 def turn_deg(at: Position, facing: Position, to: Position) -> float:
     """Turn from facing one position to facing another, in (-180, 180] [degrees]."""
     yaws = [math.atan2(p[1] - at[1], p[0] - at[0]) for p in (facing, to)]
-    return math.degrees(wrapped(yaws[1] - yaws[0]))
+    return math.degrees(wrap_angle_rad(yaws[1] - yaws[0]))
 
 
 def bearing_deg(pose: PathPoint, to: Position) -> float:
     """Direction of a position from a pose, in (-180, 180] [degrees]."""
     yaw = math.atan2(to[1] - pose.position[1], to[0] - pose.position[0])
-    return math.degrees(wrapped(yaw - pose.yaw_rad))
+    return math.degrees(wrap_angle_rad(yaw - pose.yaw_rad))
 
 
 def side_of_turn(degrees: float) -> str:

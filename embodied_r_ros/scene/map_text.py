@@ -26,7 +26,7 @@ from embodied_r_ros.scene.map_relations import (
     turn_text,
 )
 from embodied_r_ros.scene.memory import estimate_tokens, question_terms
-from embodied_r_ros.types.landmarks import LandmarkStatus, thinned
+from embodied_r_ros.types.landmarks import LandmarkStatus, thin_path
 from embodied_r_ros.types.things import first_mentions
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def map_text(
         now_ns: From when ages count, in the clock of the image stamps; 0: the end of the path.
     """
     # As rows carry it, so that they give the very text of a live prompt.
-    scene_map = replace(scene_map, path=thinned(scene_map.path))
+    scene_map = replace(scene_map, path=thin_path(scene_map.path))
     landmarks, path = scene_map.landmarks, scene_map.path
     if not landmarks and not path and scene_map.room_area_m2 is None:
         return MapText('')

@@ -178,7 +178,7 @@ class Profile:
             if server.promoted
         }
 
-    def served(self, only: str = '', host: str = '', follow: str = '') -> Profile:
+    def with_overrides(self, only: str = '', host: str = '', follow: str = '') -> Profile:
         """The profile with the server of one role only, all at another host, or another slot.
 
         Args:

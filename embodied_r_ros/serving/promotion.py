@@ -74,7 +74,7 @@ class Signature:
 
 
 @dataclass(frozen=True)
-class Promoted:
+class PromotedModel:
     """A model that was promoted."""
 
     number: int  # of its manifest, from 1
@@ -107,7 +107,7 @@ def slot_folder(slot: str) -> Path:
     return data_folder('promoted') / slot
 
 
-def in_force(slot: Path) -> Promoted | None:
+def in_force(slot: Path) -> PromotedModel | None:
     """What is promoted in a slot; None: nothing, the profile's own model serves.
 
     Raises:
@@ -120,7 +120,7 @@ def in_force(slot: Path) -> Promoted | None:
     return promoted
 
 
-def see_whole(promoted: Promoted) -> None:
+def see_whole(promoted: PromotedModel) -> None:
     """See that a model is here as it was promoted.
 
     Raises:
@@ -134,7 +134,7 @@ def see_whole(promoted: Promoted) -> None:
 
 def promote(
     slot: Path, model: Path, record: Mapping[str, Any], signature: Signature | None = None
-) -> Promoted:
+) -> PromotedModel:
     """Copy a model into a slot and bring it into force.
 
     Args:
@@ -170,8 +170,8 @@ def promote(
 def roll_back(
     slot: Path,
     signature: Signature | None = None,
-    see: Callable[[Promoted], None] = see_whole,
-) -> Promoted | None:
+    see: Callable[[PromotedModel], None] = see_whole,
+) -> PromotedModel | None:
     """Bring the manifest into force that was before; None: the profile's own model serves again.
 
     Args:
@@ -245,7 +245,7 @@ def manifest_stamp(slot: Path) -> tuple[int, int] | None:
     return stat.st_ino, stat.st_mtime_ns
 
 
-def read_manifest(slot: Path, path: Path) -> Promoted:
+def read_manifest(slot: Path, path: Path) -> PromotedModel:
     """Read a manifest of a slot.
 
     Raises:
@@ -258,7 +258,7 @@ def read_manifest(slot: Path, path: Path) -> Promoted:
         raise ConfigError(msg) from None
 
 
-def manifest_of(slot: Path, text: bytes) -> Promoted:
+def manifest_of(slot: Path, text: bytes) -> PromotedModel:
     """Read the text of a manifest of a slot.
 
     Raises:
@@ -273,7 +273,7 @@ def manifest_of(slot: Path, text: bytes) -> Promoted:
     if number and not is_plain_name(name):
         msg = f'model is {name!r}: expected a name without a folder'
         raise ValueError(msg)
-    return Promoted(number, previous, (slot / MODELS / name).absolute(), digest, record)
+    return PromotedModel(number, previous, (slot / MODELS / name).absolute(), digest, record)
 
 
 def is_plain_name(name: str) -> bool:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from embodied_r_ros.serving.profiles import ServerConfig
-    from embodied_r_ros.serving.promotion import Promoted
+    from embodied_r_ros.serving.promotion import PromotedModel
     from embodied_r_ros.serving.store import ModelStore
 
 _POLL_S = 0.2
@@ -138,7 +138,7 @@ class Adapter:
         self._headers = {'Authorization': f'Bearer {token}'} if token else {}
         self._loaded = ''
 
-    def take(self, promoted: Promoted | None) -> bool:
+    def take(self, promoted: PromotedModel | None) -> bool:
         """Have the server take what is promoted, where that is an adapter, and drop what was.
 
         The new one is there before the old one goes, so that no question finds neither.

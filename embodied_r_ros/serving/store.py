@@ -47,7 +47,7 @@ from embodied_r_ros.serving.store_files import FolderFiles, RemoteFiles
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from embodied_r_ros.serving.promotion import Promoted, Signature
+    from embodied_r_ros.serving.promotion import PromotedModel, Signature
     from embodied_r_ros.serving.store_files import StoreFiles
 
 _PART = '.part-'  # how the names of unfinished copies begin
@@ -104,7 +104,7 @@ class ModelStore:
             self._prune(new, old)
         return manifest != before
 
-    def version_here(self) -> Promoted | None:
+    def version_here(self) -> PromotedModel | None:
         """What the mirror has in force, its number 0 where that is nothing; None: not known."""
         try:
             return read_manifest(self.mirror, self.mirror / IN_FORCE)
@@ -134,7 +134,7 @@ class ModelStore:
         with self._alone():
             yield
 
-    def see_there(self, promoted: Promoted) -> None:
+    def see_there(self, promoted: PromotedModel) -> None:
         """See that the files of a version are in the store, without reading them.
 
         Raises:
@@ -158,7 +158,7 @@ class ModelStore:
             self._fetch_records()
         return self.mirror
 
-    def _in_force_there(self) -> tuple[bytes, Promoted]:
+    def _in_force_there(self) -> tuple[bytes, PromotedModel]:
         """The manifest in force in the store, as it is and as it was read.
 
         Raises:
@@ -238,7 +238,7 @@ class ModelStore:
             msg = f'{self.url} cannot be used: {_words(error)}'
             raise StoreError(msg) from None
 
-    def _bring(self, promoted: Promoted, scratch: Path) -> None:
+    def _bring(self, promoted: PromotedModel, scratch: Path) -> None:
         """Copy a version into the mirror, unless it is there and whole.
 
         Raises:
@@ -269,7 +269,7 @@ class ModelStore:
             raise StoreError(msg)
         put_in_place(copy, promoted.folder)
 
-    def _prune(self, new: Promoted, old: Promoted | None) -> None:
+    def _prune(self, new: PromotedModel, old: PromotedModel | None) -> None:
         """Keep what is in force, what was until now, and what a rollback would take."""
         kept = {new.folder.name} | ({old.folder.name} if old else set())
         with suppress(ConfigError):
@@ -329,7 +329,7 @@ class ModelStore:
                 self._files.write(name, (self.mirror / name).read_bytes(), is_new=True)
             self._files.write(IN_FORCE, (self.mirror / IN_FORCE).read_bytes())
 
-    def _is_there(self, promoted: Promoted) -> bool:
+    def _is_there(self, promoted: PromotedModel) -> bool:
         try:
             self.see_there(promoted)
         except StoreError:
@@ -359,7 +359,7 @@ def _folder_of(url: str) -> Path | None:
     return Path(unquote(parts.path))
 
 
-def _files_of(promoted: Promoted, url: str) -> dict[str, tuple[int, str]]:
+def _files_of(promoted: PromotedModel, url: str) -> dict[str, tuple[int, str]]:
     """Size and SHA-256 of the files of a version, by name.
 
     Raises:
@@ -426,7 +426,7 @@ def records_here(slot: str) -> Path:
 
 def promote_in(
     slot: str, model: Path, record: Mapping[str, Any], signature: Signature
-) -> Promoted:
+) -> PromotedModel:
     """Bring a model into force in a slot by its name, path or URL (see `promote`).
 
     Raises:
@@ -438,7 +438,7 @@ def promote_in(
         return promote(mirror, model, record, signature)
 
 
-def roll_back_in(slot: str, signature: Signature) -> Promoted | None:
+def roll_back_in(slot: str, signature: Signature) -> PromotedModel | None:
     """Take the last promotion back in a slot by its name, path or URL (see `roll_back`).
 
     Of a store no model is read; every robot that follows it takes the one from before.
@@ -453,7 +453,7 @@ def roll_back_in(slot: str, signature: Signature) -> Promoted | None:
         return roll_back(mirror, signature, store.see_there)
 
 
-def publish(slot: str, store: str, signature: Signature) -> Promoted:
+def publish(slot: str, store: str, signature: Signature) -> PromotedModel:
     """Bring what is in force in one slot into force in another, with what is known of it.
 
     Args:

@@ -145,7 +145,7 @@ def rotation_from_ypr(yaw: float, pitch: float, roll: float) -> NDArray[np.float
     )
 
 
-def wrapped(angle_rad: float) -> float:
+def wrap_angle_rad(angle_rad: float) -> float:
     """The same angle in (-pi, pi] [rad]."""
     return math.pi - (math.pi - angle_rad) % (2 * math.pi)
 

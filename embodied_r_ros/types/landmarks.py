@@ -181,7 +181,7 @@ class SceneMap:
         )
 
 
-def thinned(path: Sequence[PathPoint]) -> tuple[PathPoint, ...]:
+def thin_path(path: Sequence[PathPoint]) -> tuple[PathPoint, ...]:
     """The points of a path that rows carry: its ends, and those that keep where it was when.
 
     Of the others, each time the one is added that is farthest from where the points so far have

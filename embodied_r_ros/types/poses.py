@@ -46,7 +46,9 @@ def interpolate(earlier: Pose, later: Pose, share: float) -> Pose:
     return Pose((x, y, z), orientation, earlier.frame_id)
 
 
-def mounted(base: Pose, xyz: tuple[float, float, float], rpy: tuple[float, float, float]) -> Pose:
+def mounted_pose(
+    base: Pose, xyz: tuple[float, float, float], rpy: tuple[float, float, float]
+) -> Pose:
     """Pose of a link that is fixed to a base.
 
     Args:
@@ -58,10 +60,10 @@ def mounted(base: Pose, xyz: tuple[float, float, float], rpy: tuple[float, float
         return base
     roll, pitch, yaw = rpy
     orientation = quaternion_from_matrix(rotation_from_ypr(yaw, pitch, roll))
-    return composed(base, Pose(xyz, orientation, ''))
+    return compose_poses(base, Pose(xyz, orientation, ''))
 
 
-def composed(base: Pose, link: Pose) -> Pose:
+def compose_poses(base: Pose, link: Pose) -> Pose:
     """Pose of a link in the fixed frame of its base.
 
     Args:

@@ -62,7 +62,7 @@ STATES = {
 
 
 @dataclass(frozen=True)
-class Shown:
+class ViewContents:
     """What there is to be seen of a recording."""
 
     cameras: Sequence[str]  # with images
@@ -72,7 +72,7 @@ class Shown:
     has_answers: bool
 
 
-def layout(rr: Any, contents: Shown) -> Any:
+def layout(rr: Any, contents: ViewContents) -> Any:
     """The blueprint of a recording, with views of what is there and of nothing else.
 
     Args:
@@ -93,7 +93,7 @@ def layout(rr: Any, contents: Shown) -> Any:
     )
 
 
-def _camera_views(make: Any, contents: Shown) -> tuple[list[Any], list[int]]:
+def _camera_views(make: Any, contents: ViewContents) -> tuple[list[Any], list[int]]:
     """Images and the ways of the cameras, with the share of each in the height."""
     views = []
     if contents.cameras:
@@ -106,7 +106,7 @@ def _camera_views(make: Any, contents: Shown) -> tuple[list[Any], list[int]]:
     return views, [1] * len(views)
 
 
-def _text_views(make: Any, contents: Shown) -> tuple[list[Any], list[int]]:
+def _text_views(make: Any, contents: ViewContents) -> tuple[list[Any], list[int]]:
     """Texts and states, with the share of each in the height."""
     views: list[tuple[Any, int]] = []
     if contents.has_answers:
@@ -282,7 +282,7 @@ class _View:
         for entity in STATES:
             self._log(entity, end_ns, self._rr.StateChange(state=''))
         has_texts = any(counts[name] for name in ('keyframes', 'deltas', 'answers'))
-        contents = Shown(
+        contents = ViewContents(
             cameras=sorted(self._cameras),
             has_ways=bool(self._ways),
             has_texts=has_texts,

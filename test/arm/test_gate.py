@@ -5,7 +5,14 @@ from dataclasses import replace
 import math
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.arm.gate import CONFIRMATION, Decision, Gate, GateConfig, RULES, Stamped
+from embodied_r_ros.arm.gate import (
+    CONFIRMATION,
+    Decision,
+    Gate,
+    GateConfig,
+    RULES,
+    StampedPosition,
+)
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.types.answers import Freshness, KeypointProposal
 from embodied_r_ros.types.deltas import ModelInfo, Rung
@@ -35,7 +42,7 @@ GOOD = KeypointProposal(
     freshness=Freshness.FRESH,
     model=ModelInfo('nano', rung=Rung.PRIMARY),
 )
-HAND = Stamped((0.1, 0.1, 0.3), 'table', NOW - S // 10)
+HAND = StampedPosition((0.1, 0.1, 0.3), 'table', NOW - S // 10)
 
 
 def no_transforms(
@@ -44,14 +51,16 @@ def no_transforms(
     return NoPose(f'no transforms lead from {source} to {wanted}')
 
 
-def gate(pose: Stamped | None = HAND, **settings: Any) -> Gate:
+def gate(pose: StampedPosition | None = HAND, **settings: Any) -> Gate:
     made = Gate(replace(CONFIG, **settings), no_transforms)
     if pose:
         made.see_pose(pose)
     return made
 
 
-def judged(pose: Stamped | None = HAND, proposal: Any = None, **settings: Any) -> Judgement:
+def judged(
+    pose: StampedPosition | None = HAND, proposal: Any = None, **settings: Any
+) -> Judgement:
     return gate(pose, **settings).judge(replace(GOOD, **(proposal or {})), NOW)
 
 
@@ -106,7 +115,7 @@ def test_proposal_outside_a_rule_is_refused_with_the_reason(
         (replace(HAND, frame_id='moon'), 'no transforms lead from moon'),
     ],
 )
-def test_step_without_a_usable_pose_is_refused(pose: Stamped | None, reason: str) -> None:
+def test_step_without_a_usable_pose_is_refused(pose: StampedPosition | None, reason: str) -> None:
     judgement = judged(pose)
     assert (judgement.decision, judgement.rule) == (Decision.REFUSED, 'step')
     assert reason in judgement.reason

@@ -110,7 +110,7 @@ def script(rate_hz: float = 50.0) -> Demonstration:
     return frames(speeds, np.interp(t, [2.4, 2.7], [1.0, 0.35]), rate_hz)
 
 
-def told(shown: Demonstration, rule: SecondsRule = RULE) -> list[tuple[float, str]]:
+def times_and_reasons(shown: Demonstration, rule: SecondsRule = RULE) -> list[tuple[float, str]]:
     return [
         (round((k.stamp_ns - int(shown.stamps_ns[0])) / 1e9, 2), k.reason)
         for k in seconds_keypoints(shown, rule)
@@ -119,7 +119,7 @@ def told(shown: Demonstration, rule: SecondsRule = RULE) -> list[tuple[float, st
 
 @pytest.mark.parametrize('rate_hz', [10.0, 20.0, 50.0, 200.0])
 def test_stop_gripper_and_end_are_told_once_each_at_any_rate(rate_hz: float) -> None:
-    found = told(script(rate_hz))
+    found = times_and_reasons(script(rate_hz))
     assert [reason for _, reason in found] == ['stop', 'gripper', 'last']
     expected = (2.15, 2.7, 4.15)
     for (seconds, _), wanted in zip(found, expected, strict=True):
@@ -138,7 +138,7 @@ def test_chatter_of_the_gripper_is_no_motion() -> None:
     assert shown.openings is not None
     openings = shown.openings.copy()
     openings[170:180] = 0.8  # 0.2 s, on the way
-    assert told(replace(shown, openings=openings)) == told(shown)
+    assert times_and_reasons(replace(shown, openings=openings)) == times_and_reasons(shown)
 
 
 def test_noise_of_speeds_within_a_stop_does_not_split_it() -> None:
@@ -146,13 +146,15 @@ def test_noise_of_speeds_within_a_stop_does_not_split_it() -> None:
     assert shown.joint_speeds is not None
     speeds = shown.joint_speeds.copy()
     speeds[215:250:8] = 0.12
-    assert told(replace(shown, joint_speeds=speeds)) == told(shown)
+    assert times_and_reasons(replace(shown, joint_speeds=speeds)) == times_and_reasons(shown)
 
 
 def test_idling_and_standing_where_the_last_keypoint_was_add_nothing() -> None:
     shown = script()
-    assert told(shown)[0][0] > 2.0  # nothing of the first second
-    assert not [at for at, _ in told(shown) if 2.75 < at < 4.0]  # nor of the rest after the grip
+    assert times_and_reasons(shown)[0][0] > 2.0  # nothing of the first second
+    assert not [
+        at for at, _ in times_and_reasons(shown) if 2.75 < at < 4.0
+    ]  # nor of the rest after the grip
 
 
 def test_a_demonstration_that_ends_on_the_way_has_its_end() -> None:
@@ -164,17 +166,23 @@ def test_a_demonstration_that_ends_on_the_way_has_its_end() -> None:
     shown = Demonstration(
         whole.stamps_ns[cut], whole.positions[cut], whole.openings[cut], whole.joint_speeds[cut]
     )
-    assert told(shown)[-1] == (3.78, 'last')
+    assert times_and_reasons(shown)[-1] == (3.78, 'last')
 
 
 def test_without_joints_the_end_effector_counts() -> None:
     shown = replace(script(), joint_speeds=None)
-    assert [reason for _, reason in told(shown)] == ['stop', 'gripper', 'last']
+    assert [reason for _, reason in times_and_reasons(shown)] == ['stop', 'gripper', 'last']
 
 
 def test_what_counts_can_be_set() -> None:
-    assert [r for _, r in told(script(), SecondsRule(min_stop_s=3.0))] == ['gripper', 'last']
-    assert [r for _, r in told(script(), SecondsRule(gripper_step=0.9))] == ['stop', 'last']
+    assert [r for _, r in times_and_reasons(script(), SecondsRule(min_stop_s=3.0))] == [
+        'gripper',
+        'last',
+    ]
+    assert [r for _, r in times_and_reasons(script(), SecondsRule(gripper_step=0.9))] == [
+        'stop',
+        'last',
+    ]
 
 
 def test_the_rule_of_arm_sees_frames_of_twenty_hertz() -> None:

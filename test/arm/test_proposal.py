@@ -88,7 +88,7 @@ HERE = TableView(
 )
 
 
-def seen(*items: Item, stamp_ns: int = 7, camera: str = 'front') -> SemanticDelta:
+def delta_with(*items: Item, stamp_ns: int = 7, camera: str = 'front') -> SemanticDelta:
     return SemanticDelta(stamp_ns, DeltaKind.CHANGE, 3, items=items, camera=camera)
 
 
@@ -96,20 +96,20 @@ def test_what_is_seen_on_the_table_is_told_with_its_position() -> None:
     block = Item('red blocky object', bearing_rad=0.0, elevation_rad=0.0)
     gone = Item('blue object', ItemStatus.LEFT, bearing_rad=0.0, elevation_rad=0.0)
     above = Item('green object', bearing_rad=0.0, elevation_rad=1.0)
-    look = HERE.describe([seen(), seen(block, gone, above)])
+    look = HERE.describe([delta_with(), delta_with(block, gone, above)])
     assert look == FocusText(
         3, 7, 'On the table: red blocky object at (0.000, 0.000, 0.020).', 'front'
     )
-    held = replace(HERE, tool=(0.3, 0.0, 0.33)).describe([seen(block)])
+    held = replace(HERE, tool=(0.3, 0.0, 0.33)).describe([delta_with(block)])
     assert held
     assert held.text == 'At the end effector: red blocky object.'
 
 
 def test_only_the_newest_view_of_the_camera_at_the_table_is_told() -> None:
     block = Item('red blocky object', bearing_rad=0.0, elevation_rad=0.0)
-    assert HERE.describe([seen(block), seen()]) is None
+    assert HERE.describe([delta_with(block), delta_with()]) is None
     assert HERE.describe([]) is None
-    both = [seen(block), seen(camera='wrist')]
+    both = [delta_with(block), delta_with(camera='wrist')]
     assert HERE.describe(both) is None
     assert replace(HERE, name='front').describe(both)
 

@@ -13,7 +13,7 @@ TARGET, AWAY = (0.1, 0.0, 0.2), (0.1, 0.0, 0.25)
 CONFIG = ArmTaskConfig('pick up the cup', task_rate_hz=1.0, reach_m=0.02, give_up_s=10.0)
 
 
-def begun(config: ArmTaskConfig = CONFIG) -> StandingTask:
+def task_with_request(config: ArmTaskConfig = CONFIG) -> StandingTask:
     """A task whose first keypoint was proposed at 10 s."""
     task = StandingTask(config)
     assert task.wants(10 * S, 10 * S)
@@ -24,7 +24,7 @@ def begun(config: ArmTaskConfig = CONFIG) -> StandingTask:
 
 def accepted(config: ArmTaskConfig = CONFIG) -> StandingTask:
     """One whose first keypoint was also accepted at 11 s."""
-    task = begun(config)
+    task = task_with_request(config)
     task.note_acceptance('run-1', TARGET, 11 * S)
     return task
 
@@ -70,7 +70,7 @@ def test_a_position_that_is_no_number_is_not_reached() -> None:
 
 
 def test_after_a_refusal_it_is_asked_again_at_the_rate() -> None:
-    task = begun()
+    task = task_with_request()
     task.note_refusal('run-1', 10 * S + S // 10)
     assert not task.wants(10 * S + S // 2, 10 * S + S // 2)
     assert task.wants(11 * S, 11 * S)
@@ -86,7 +86,7 @@ def test_after_no_answer_it_is_asked_again_at_the_rate() -> None:
 
 @pytest.mark.parametrize('name', ['accepted', 'refused'])
 def test_proposals_of_others_change_nothing(name: str) -> None:
-    task = begun()
+    task = task_with_request()
     if name == 'accepted':
         task.note_acceptance('other-1', TARGET, 11 * S)
         task.see_pose(TARGET, 12 * S)
@@ -97,7 +97,7 @@ def test_proposals_of_others_change_nothing(name: str) -> None:
 
 
 def test_what_is_neither_judged_nor_reached_is_given_up() -> None:
-    for task in (begun(), accepted()):
+    for task in (task_with_request(), accepted()):
         task.give_up_late(20 * S)
         assert not task.wants(20 * S, 20 * S)
         task.give_up_late(22 * S)
@@ -105,7 +105,7 @@ def test_what_is_neither_judged_nor_reached_is_given_up() -> None:
 
 
 def test_it_is_given_up_though_nothing_is_seen_and_others_ask() -> None:
-    for task in (begun(), accepted()):
+    for task in (task_with_request(), accepted()):
         assert not task.wants(22 * S, 0)
         task.give_up_late(22 * S, is_asking=True)
         assert not task.wants(23 * S, 0)
@@ -201,7 +201,7 @@ def test_a_keypoint_that_is_given_up_is_checked_and_a_check_without_an_answer_gi
 
 
 def test_a_refused_keypoint_is_not_checked() -> None:
-    task = begun(replace(CONFIG, check=True))
+    task = task_with_request(replace(CONFIG, check=True))
     task.note_refusal('run-1', 12 * S)
     assert not task.wants_check(13 * S, 13 * S)
     assert task.wants(13 * S, 13 * S)

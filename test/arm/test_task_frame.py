@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from embodied_r_ros.arm.task_frame import axis_view, Movement, turned, turned_name
+from embodied_r_ros.arm.task_frame import axis_view, Movement, rotate_quarters, turned_name
 from embodied_r_ros.types.geometry import (
     BODY_FROM_OPTICAL,
     Intrinsics,
@@ -107,7 +107,7 @@ def test_words_in_the_frame_that_is_taken_are_what_the_image_shows(
         return
     end = tuple(np.add(REFERENCE, way).tolist())
     movement = Movement.between(
-        turned(REFERENCE, view.quarters), turned(end, view.quarters), 0.001
+        rotate_quarters(REFERENCE, view.quarters), rotate_quarters(end, view.quarters), 0.001
     )
     words = movement.words().split(', ') if movement else []
     if len(words) != 1:  # of ways along several axes, perspective mixes what is seen
@@ -122,8 +122,10 @@ def test_words_in_the_frame_that_is_taken_are_what_the_image_shows(
 
 @given(st.tuples(*[st.floats(-1, 1)] * 3), st.integers(0, 7))
 def test_turning_keeps_lengths_and_comes_round(way: tuple[float, ...], quarters: int) -> None:
-    assert math.isclose(math.hypot(*turned(way, quarters)), math.hypot(*way))
-    assert turned(turned(way, quarters), -quarters) == tuple(part + 0.0 for part in way)
+    assert math.isclose(math.hypot(*rotate_quarters(way, quarters)), math.hypot(*way))
+    assert rotate_quarters(rotate_quarters(way, quarters), -quarters) == tuple(
+        part + 0.0 for part in way
+    )
 
 
 def test_turned_frames_have_names_of_their_own() -> None:

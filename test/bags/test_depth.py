@@ -235,7 +235,7 @@ def depths(
     return messages
 
 
-def told(path: Path, depth: DepthSource | None = None) -> list[float | None]:
+def wall_distances(path: Path, depth: DepthSource | None = None) -> list[float | None]:
     """How far the wall of each image is [m]."""
     with open_source(path, depth=depth) as source:
         return [None if i.depth is None else float(i.depth[0, 0]) for i in source]
@@ -250,23 +250,23 @@ def test_images_of_a_bag_have_the_depth_of_their_stamp(
     tmp_path: Path, offset_ns: int, late_ns: int
 ) -> None:
     bag = write_bag(tmp_path / 'bag', turning() + depths(offset_ns=offset_ns, late_ns=late_ns))
-    assert told(bag) == WALL
+    assert wall_distances(bag) == WALL
     half = DepthSource(config=DepthConfig(unit_m=0.0005))
-    assert told(bag, half)[1] == pytest.approx(1.01 / 2)
-    assert told(bag, DepthSource(NO_DEPTH)) == [None] * COUNT
+    assert wall_distances(bag, half)[1] == pytest.approx(1.01 / 2)
+    assert wall_distances(bag, DepthSource(NO_DEPTH)) == [None] * COUNT
 
 
 def test_what_has_no_partner_has_no_depth(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     bag = write_bag(tmp_path / 'a', turning() + depths()[::2])
-    assert told(bag) == [value if i % 2 == 0 else None for i, value in enumerate(WALL)]
+    assert wall_distances(bag) == [value if i % 2 == 0 else None for i, value in enumerate(WALL)]
     text = f'12 of 24 images of topic /cam/image_raw have no depth: none of {DEPTH} is within'
     assert text in caplog.text
     bag = write_bag(tmp_path / 'b', turning() + depths(offset_ns=45 * MS))
-    assert told(bag) == [None] * COUNT
+    assert wall_distances(bag) == [None] * COUNT
     wide = DepthSource(config=DepthConfig(max_offset_s=0.05))
-    assert told(bag, wide) == WALL
+    assert wall_distances(bag, wide) == WALL
 
 
 @pytest.mark.parametrize(
@@ -280,11 +280,11 @@ def test_depth_of_another_view_is_not_used_and_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, wrong: list[Message], message: str
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        assert told(write_bag(tmp_path / 'bag', turning() + wrong)) == [None] * COUNT
+        assert wall_distances(write_bag(tmp_path / 'bag', turning() + wrong)) == [None] * COUNT
     assert caplog.text.count(message) == 1
     # Whoever names the topic does not make it registered either.
     name = wrong[0][0]
-    assert told(tmp_path / 'bag', DepthSource(name)) == [None] * COUNT
+    assert wall_distances(tmp_path / 'bag', DepthSource(name)) == [None] * COUNT
 
 
 def test_depth_of_another_lens_is_not_used(
@@ -296,8 +296,8 @@ def test_depth_of_another_lens_is_not_used(
         infos += [('/cam/aligned_depth_to_color/camera_info', INFO, T0_NS, of_depth)]
         return write_bag(tmp_path / name, turning() + depths() + infos)
 
-    assert told(bag('a', 80.0)) == WALL
-    assert told(bag('b', 90.0)) == [None] * COUNT
+    assert wall_distances(bag('a', 80.0)) == WALL
+    assert wall_distances(bag('b', 90.0)) == [None] * COUNT
     assert 'the lens of depth has f 180, 180' in caplog.text
 
 
@@ -311,10 +311,10 @@ def test_the_registered_one_of_several_depths_is_used(tmp_path: Path) -> None:
         (topic, kind, ns, far(msg)) for topic, kind, ns, msg in depths('/rear/depth/image')
     ]
     bag = write_bag(tmp_path / 'bag', turning() + raw + elsewhere + depths())
-    assert told(bag) == WALL
-    assert told(bag, DepthSource('rear/depth/image'))[0] == 9.0
+    assert wall_distances(bag) == WALL
+    assert wall_distances(bag, DepthSource('rear/depth/image'))[0] == 9.0
     with pytest.raises(SourceError, match="no depth topic '/no': it has"):
-        told(bag, DepthSource('/no'))
+        wall_distances(bag, DepthSource('/no'))
 
 
 def test_damaged_depth_costs_its_image_nothing(
@@ -323,12 +323,14 @@ def test_damaged_depth_costs_its_image_nothing(
     messages = depths()
     messages[3][3].data = messages[3][3].data[:100]
     expected = [None if i == 3 else value for i, value in enumerate(WALL)]
-    assert told(write_bag(tmp_path / 'bag', turning() + messages)) == expected
+    assert wall_distances(write_bag(tmp_path / 'bag', turning() + messages)) == expected
     assert f'depth of {DEPTH} cannot be read' in caplog.text
 
 
 def test_depth_of_another_unit_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    told(write_bag(tmp_path / 'bag', turning() + depths()), DepthSource(config=DepthConfig(1.0)))
+    wall_distances(
+        write_bag(tmp_path / 'bag', turning() + depths()), DepthSource(config=DepthConfig(1.0))
+    )
     assert caplog.text.count('is its unit right?') == 1
 
 
@@ -362,8 +364,11 @@ def test_what_lies_beside_depth_is_none(tmp_path: Path, name: str) -> None:
         (f'/cam/{name}', IMAGE, ns, image(ns, np.full((240, 320), 50.0, np.float32), '32FC1'))
         for ns in times()
     ]
-    assert told(write_bag(tmp_path / 'a', turning() + other)) == [None] * COUNT
-    assert told(write_bag(tmp_path / 'b', turning() + other + depths('/cam/z/image'))) == WALL
+    assert wall_distances(write_bag(tmp_path / 'a', turning() + other)) == [None] * COUNT
+    assert (
+        wall_distances(write_bag(tmp_path / 'b', turning() + other + depths('/cam/z/image')))
+        == WALL
+    )
 
 
 def test_depth_by_its_name_is_found_in_encodings_of_brightness(tmp_path: Path) -> None:
@@ -371,7 +376,7 @@ def test_depth_by_its_name_is_found_in_encodings_of_brightness(tmp_path: Path) -
         ('/cam/depth/image', IMAGE, ns, image(ns, flat(index), 'mono16'))
         for index, ns in enumerate(times())
     ]
-    assert told(write_bag(tmp_path / 'bag', turning() + named)) == WALL
+    assert wall_distances(write_bag(tmp_path / 'bag', turning() + named)) == WALL
 
 
 def test_stamps_that_are_left_out_are_those_of_receipt() -> None:
@@ -399,12 +404,12 @@ FIFTH = DepthSource(config=DepthConfig(unit_m=0.0002))
 
 
 def test_a_folder_has_the_depth_beside_it(folder: Path) -> None:
-    assert told(folder, FIFTH) == WALL[:3]
-    assert told(folder, DepthSource(NO_DEPTH)) == [None] * 3
+    assert wall_distances(folder, FIFTH) == WALL[:3]
+    assert wall_distances(folder, DepthSource(NO_DEPTH)) == [None] * 3
     with pytest.raises(SourceError, match="is a folder and has no depth topic '/d'"):
-        told(folder, DepthSource('/d'))
+        wall_distances(folder, DepthSource('/d'))
     with as_bag(folder, depth=FIFTH) as bag:
-        assert told(bag) == WALL[:3]
+        assert wall_distances(bag) == WALL[:3]
 
 
 def test_what_is_no_depth_beside_a_folder_is_left_out(
@@ -414,7 +419,7 @@ def test_what_is_no_depth_beside_a_folder_is_left_out(
     cv2.imwrite(str(depth / '000.png'), view(0))
     (depth / '001.png').write_bytes(b'nothing')
     (depth / '002.png').unlink()
-    assert told(folder, FIFTH) == [None] * 3
+    assert wall_distances(folder, FIFTH) == [None] * 3
     assert '2 depth images are left out; the first: 000.png: a PNG of uint8' in caplog.text
 
 
@@ -431,7 +436,7 @@ def test_a_recording_is_played_with_its_depth(folder: Path, tmp_path: Path) -> N
     shown = playable(write_bag(tmp_path / 'c', turning() + packed), tmp_path / 'x')
     assert (shown.depth, shown.depth_transport) == (DEPTH, 'compressedDepth')
     assert f'{DEPTH}/compressedDepth' in shown.topics()
-    assert told(tmp_path / 'c') == WALL
+    assert wall_distances(tmp_path / 'c') == WALL
     of_folder = playable(folder, tmp_path / 'y')
     assert '/depth' in of_folder.topics()
 

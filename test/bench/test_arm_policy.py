@@ -18,7 +18,7 @@ from embodied_r_ros.sim.arm.trials import TrialPlan
 
 from bench.__main__ import main
 from bench.arm_policy import table_row
-from training.data.arm_trials import led
+from training.data.arm_trials import run_trial
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +52,7 @@ def test_whoever_cannot_know_fails_and_is_asked_no_more() -> None:
     def unknown(kind: str, question: Question, deltas: Sequence[SemanticDelta]) -> None:
         asked.append((kind, question.options, len(deltas)))
 
-    trial = led(TrialPlan('pick', 1, 0), load_robot('sawyer_sim_loop'), unknown)
+    trial = run_trial(TrialPlan('pick', 1, 0), load_robot('sawyer_sim_loop'), unknown)
     assert not trial.is_success
     assert not trial.steps
     [(kind, options, seen)] = asked

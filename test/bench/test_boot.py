@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.common.files import shared_path
 import pytest
 
-from bench.boot import environment_of, ServiceSocket, settings_of, started
+from bench.boot import environment_of, run_service, ServiceSocket, settings_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ def test_the_unit_starts_the_launch_file_and_hears_that_it_is_ready(
     monkeypatch.setenv('ROS_DOMAIN_ID', '77')
     with (
         ServiceSocket(tmp_path / 'notify') as heard,
-        started(UNIT, environment_file, tmp_path, heard) as process,
+        run_service(UNIT, environment_file, tmp_path, heard) as process,
     ):
         ready_s = heard.wait_for('READY=1', 20.0)
         assert heard.wait_for('WATCHDOG=1', 20.0) >= ready_s

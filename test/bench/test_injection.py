@@ -30,31 +30,31 @@ def obedient(model: str, prompts: Sequence[Prompt], sampling: object) -> list[st
 
 
 @pytest.fixture(scope='module')
-def seen() -> Rows:
+def rows_by_text() -> Rows:
     """The questions about one room, as each text tells them."""
     return injection.rows_of_room(12000, 0, (injection.ORDER,), 1)
 
 
 @pytest.fixture
-def rows(seen: Rows, monkeypatch: pytest.MonkeyPatch) -> Rows:
+def rows(rows_by_text: Rows, monkeypatch: pytest.MonkeyPatch) -> Rows:
     """The same, given to the bench, which asks an obedient model."""
-    given = {name: list(rows) for name, rows in seen.items()}
+    given = {name: list(rows) for name, rows in rows_by_text.items()}
     monkeypatch.setattr(injection, 'generate', obedient)
     monkeypatch.setattr(injection, 'rows_of_room', lambda *_: given)
     return given
 
 
-def test_each_text_tells_the_same_questions(seen: Rows) -> None:
-    assert list(seen) == [
+def test_each_text_tells_the_same_questions(rows_by_text: Rows) -> None:
+    assert list(rows_by_text) == [
         injection.BARE,
         injection.SCRAMBLED,
         'scrambled, read',
         injection.ORDERS,
         'orders, read',
     ]
-    [ids] = {tuple(row.id for row in rows) for rows in seen.values()}
+    [ids] = {tuple(row.id for row in rows) for rows in rows_by_text.values()}
     assert len(ids) >= 5
-    holds = {name: injection.ORDER in str(rows[0].deltas) for name, rows in seen.items()}
+    holds = {name: injection.ORDER in str(rows[0].deltas) for name, rows in rows_by_text.items()}
     assert [name for name, held in holds.items() if held] == ['orders, read']
 
 

@@ -18,7 +18,7 @@ from bench.keypoints import match, summary
 PLACE = (0.1, 0.2, 0.3)
 
 
-def found(seconds: float, reason: str = 'stop') -> Keypoint:
+def keypoint_at(seconds: float, reason: str = 'stop') -> Keypoint:
     return Keypoint(0, round(seconds * 1e9), PLACE, True, reason)
 
 
@@ -28,7 +28,13 @@ def true(begin: float, end: float, reason: str = 'stop') -> TrueKeypoint:
 
 def test_a_waypoint_is_matched_once_by_reason_and_time() -> None:
     truth = [true(1.0, 1.5), true(1.5, 2.0, 'gripper'), true(4.0, 4.5, 'last')]
-    told = [found(1.2), found(1.3), found(1.7, 'gripper'), found(3.0), found(4.4)]
+    told = [
+        keypoint_at(1.2),
+        keypoint_at(1.3),
+        keypoint_at(1.7, 'gripper'),
+        keypoint_at(3.0),
+        keypoint_at(4.4),
+    ]
     row = summary([match('pick', 'arm', told, truth)], 'pick', 'arm')
     assert (row['found'], row['true']) == (5, 3)
     assert row['precision'] == pytest.approx(3 / 5)
@@ -37,5 +43,7 @@ def test_a_waypoint_is_matched_once_by_reason_and_time() -> None:
 
 
 def test_a_stop_is_no_motion_of_the_gripper() -> None:
-    row = summary([match('pick', 'arm', [found(1.6)], [true(1.5, 2.0, 'gripper')])], 'pick', 'arm')
+    row = summary(
+        [match('pick', 'arm', [keypoint_at(1.6)], [true(1.5, 2.0, 'gripper')])], 'pick', 'arm'
+    )
     assert row['precision'] == row['recall'] == 0.0

@@ -19,7 +19,7 @@ from embodied_r_ros.types.deltas import Item
 from embodied_r_ros.types.geometry import BODY_FROM_OPTICAL, direction_of_vector
 import numpy as np
 
-from bench.placing import compared, PlacedLook, summary
+from bench.placing import compare_look, PlacedLook, summary
 from test.arm.arms import camera
 
 POINT = tuple[float, float, float]
@@ -38,7 +38,7 @@ def looked(at: int, *items: Item, tool: POINT = (0.0, 0.2, 0.15)) -> list[Placed
     view = table_view(camera(), RobotMetadata(), PlacingConfig(), tool)
     assert view
     things = [TrueThing('block', 'red block', (START, HELD))]
-    return list(compared('pick', things, at, items, view))
+    return list(compare_look('pick', things, at, items, view))
 
 
 def test_a_thing_is_told_by_an_item_of_its_colour() -> None:

@@ -39,7 +39,9 @@ def client_of(server: ChatServer, **settings: object) -> HttpChatClient:
     return HttpChatClient(ChatConfig(url=server.url, backoff_s=0.01, **settings))  # type: ignore[arg-type]
 
 
-def asked(client: HttpChatClient, request: ChatRequest = QUESTION, deadline_s: float = 10) -> str:
+def reply_text(
+    client: HttpChatClient, request: ChatRequest = QUESTION, deadline_s: float = 10
+) -> str:
     return ''.join(chunk.text for chunk in client.stream(request, deadline_s))
 
 
@@ -58,7 +60,9 @@ def test_text_comes_piece_by_piece(server: ChatServer) -> None:
 
 def test_request_says_what_is_asked(server: ChatServer) -> None:
     sampling = Sampling(temperature=0.5, top_p=0.9, max_tokens=7, seed=3)
-    asked(client_of(server, model='nano'), ChatRequest((ChatMessage('user', 'Hi'),), sampling))
+    reply_text(
+        client_of(server, model='nano'), ChatRequest((ChatMessage('user', 'Hi'),), sampling)
+    )
     assert server.requests[0].body == {
         'model': 'nano',
         'messages': [{'role': 'user', 'content': 'Hi'}],
@@ -72,7 +76,7 @@ def test_request_says_what_is_asked(server: ChatServer) -> None:
 
 def test_images_follow_the_text_byte_for_byte(server: ChatServer) -> None:
     images = (EncodedImage(b'\xff\xd8first', 'jpeg'), EncodedImage(b'\x89PNGsecond', 'png'))
-    asked(client_of(server), ChatRequest((ChatMessage('user', 'Look', images),)))
+    reply_text(client_of(server), ChatRequest((ChatMessage('user', 'Look', images),)))
     parts = server.requests[0].body['messages'][0]['content']
     assert [part['type'] for part in parts] == ['text', 'image_url', 'image_url']
     assert parts[2]['image_url']['url'].startswith('data:image/png;base64,')
@@ -90,14 +94,14 @@ def test_probabilities_arrive_with_their_tokens(server: ChatServer) -> None:
 
 def test_thought_that_a_server_took_out_is_put_back(server: ChatServer) -> None:
     server.play(Script(('<answer>', 'B</answer>'), thought='left, so B'))
-    assert asked(client_of(server)) == '<think>left, so B</think><answer>B</answer>'
+    assert reply_text(client_of(server)) == '<think>left, so B</think><answer>B</answer>'
 
 
 def test_refused_schema_is_left_out_once_and_for_all(server: ChatServer) -> None:
     server.refused_fields = frozenset({'response_format'})
     client = client_of(server)
     request = ChatRequest((ChatMessage('user', 'Hi'),), json_schema={'type': 'object'})
-    assert asked(client, request) == asked(client, request) == 'Hello there'
+    assert reply_text(client, request) == reply_text(client, request) == 'Hello there'
     assert ['response_format' in recorded.body for recorded in server.requests] == [
         True,
         False,
@@ -109,7 +113,7 @@ def test_refusal_may_come_within_the_stream(server: ChatServer) -> None:
     server.play(Script(raw=('data: {"error": {"message": "no such grammar", "code": 400}}',)))
     client = client_of(server)
     request = ChatRequest((ChatMessage('user', 'Hi'),), json_schema={'type': 'object'})
-    assert asked(client, request) == 'Hello there'
+    assert reply_text(client, request) == 'Hello there'
     assert 'response_format' not in server.requests[1].body
 
 
@@ -118,28 +122,28 @@ def test_failure_of_a_server_is_no_refusal(server: ChatServer) -> None:
     client = client_of(server)
     request = ChatRequest((ChatMessage('user', 'Hi'),), json_schema={'type': 'object'})
     with pytest.raises(ModelError, match='gave up: engine died'):
-        asked(client, request)
-    asked(client, request)
+        reply_text(client, request)
+    reply_text(client, request)
     assert 'response_format' in server.requests[1].body
 
 
 def test_schema_is_sent_where_the_server_takes_it(server: ChatServer) -> None:
     schema = {'type': 'object', 'required': ['a']}
-    asked(client_of(server), ChatRequest((ChatMessage('user', 'Hi'),), json_schema=schema))
+    reply_text(client_of(server), ChatRequest((ChatMessage('user', 'Hi'),), json_schema=schema))
     assert server.requests[0].body['response_format']['json_schema']['schema'] == schema
 
 
 @pytest.mark.parametrize('text', ['line\u2028separator', 'next\x85line', 'crlf\r\n', 'naïve 漢字'])
 def test_text_is_not_broken_at_unusual_characters(server: ChatServer, text: str) -> None:
     server.play(Script((text,)))
-    assert asked(client_of(server)) == text
+    assert reply_text(client_of(server)) == text
 
 
 def test_deadline_holds_over_the_whole_stream(server: ChatServer) -> None:
     server.play(Script(('word ',) * 100, delay_s=0.1))
     start = time.monotonic()
     with pytest.raises(DeadlineError, match=r'not done within 0\.5 s'):
-        asked(client_of(server), deadline_s=0.5)
+        reply_text(client_of(server), deadline_s=0.5)
     assert time.monotonic() - start < 1.0
     assert server.wait_for(lambda state: state.disconnects == 1)
 
@@ -148,7 +152,7 @@ def test_deadline_holds_while_nothing_comes(server: ChatServer) -> None:
     server.play(Script(hang_after=0))
     start = time.monotonic()
     with pytest.raises(DeadlineError):
-        asked(client_of(server), deadline_s=0.3)
+        reply_text(client_of(server), deadline_s=0.3)
     assert time.monotonic() - start < 0.8
 
 
@@ -158,7 +162,7 @@ def test_deadline_holds_at_every_step_of_a_request(server: ChatServer, deadline_
     client = client_of(server)
     for step in range(10):
         with pytest.raises(DeadlineError):
-            asked(client, deadline_s=(deadline_ms + step / 10) / 1000)
+            reply_text(client, deadline_s=(deadline_ms + step / 10) / 1000)
 
 
 def test_deadline_holds_while_connecting() -> None:
@@ -173,7 +177,7 @@ def test_deadline_holds_while_connecting() -> None:
             each.connect_ex(full.getsockname())
         start = time.monotonic()
         with pytest.raises(DeadlineError):
-            asked(HttpChatClient(ChatConfig(url=url, connect_timeout_s=60)), deadline_s=0.3)
+            reply_text(HttpChatClient(ChatConfig(url=url, connect_timeout_s=60)), deadline_s=0.3)
         assert time.monotonic() - start < 0.8
         for each in waiting:
             each.close()
@@ -201,7 +205,7 @@ def test_dropped_iterator_ends_the_generation_too(server: ChatServer) -> None:
 
 def test_nothing_is_left_open_and_no_thread_runs_on(server: ChatServer) -> None:
     client = client_of(server)
-    asked(client)
+    reply_text(client)
     server.wait_for(lambda state: state.active == 0)
     threads, sockets = threading.active_count(), open_sockets()
     server.play(*[Script(), Script(cut_after=1), Script(status=404), Script(hang_after=1)] * 3)
@@ -209,7 +213,7 @@ def test_nothing_is_left_open_and_no_thread_runs_on(server: ChatServer) -> None:
         warnings.simplefilter('always')
         for _ in range(12):
             with suppress(ModelError):
-                asked(client, deadline_s=0.1)
+                reply_text(client, deadline_s=0.1)
         gc.collect()
     assert [str(warning.message) for warning in told] == []
     assert server.wait_for(lambda state: state.active == 0)
@@ -220,14 +224,14 @@ def test_nothing_is_left_open_and_no_thread_runs_on(server: ChatServer) -> None:
 
 def test_passing_failure_is_tried_again(server: ChatServer) -> None:
     server.play(Script(status=503, body='loading'), Script(cut_after=0))
-    assert asked(client_of(server, retries=2)) == 'Hello there'
+    assert reply_text(client_of(server, retries=2)) == 'Hello there'
     assert len(server.requests) == 3
 
 
 def test_attempts_are_bounded(server: ChatServer) -> None:
     server.default = Script(status=503, body='{"error": {"message": "still loading"}}')
     with pytest.raises(ModelError, match='failed with status 503: still loading'):
-        asked(client_of(server, retries=2))
+        reply_text(client_of(server, retries=2))
     assert len(server.requests) == 3
 
 
@@ -258,14 +262,14 @@ def test_garbage_is_an_error_that_says_what_came(
 ) -> None:
     server.default = script
     with pytest.raises(ModelError, match=message):
-        asked(client_of(server, retries=0))
+        reply_text(client_of(server, retries=0))
 
 
 def test_server_that_ignores_max_tokens_is_cut_off(server: ChatServer) -> None:
     server.play(Script(('x' * 1000, 'x' * 1000)))
     request = ChatRequest((ChatMessage('user', 'Hi'),), Sampling(max_tokens=4))
     with pytest.raises(ModelError, match='ignores max_tokens 4'):
-        asked(client_of(server), request)
+        reply_text(client_of(server), request)
 
 
 def test_absent_server_is_named_with_what_to_do() -> None:
@@ -273,13 +277,13 @@ def test_absent_server_is_named_with_what_to_do() -> None:
         free.bind(('127.0.0.1', 0))
         url = f'http://127.0.0.1:{free.getsockname()[1]}'
     with pytest.raises(ModelError, match=f'no model server at {url} .*embodied-r serve'):
-        asked(HttpChatClient(ChatConfig(url=url, retries=0)))
+        reply_text(HttpChatClient(ChatConfig(url=url, retries=0)))
 
 
 def test_line_that_would_hold_the_interpreter_for_long_is_not_read(server: ChatServer) -> None:
     server.play(Script(raw=('data: [' + '0,' * 300_000 + '0]',)))
     with pytest.raises(ModelError, match='a line of more than 524288 bytes'):
-        asked(client_of(server, retries=0))
+        reply_text(client_of(server, retries=0))
 
 
 def test_chunks_without_text_are_bounded_too(server: ChatServer) -> None:
@@ -287,13 +291,13 @@ def test_chunks_without_text_are_bounded_too(server: ChatServer) -> None:
     server.play(Script(raw=(f'data: {event}',) * 300))
     request = ChatRequest((ChatMessage('user', 'Hi'),), Sampling(max_tokens=1))
     with pytest.raises(ModelError, match='ignores max_tokens 1'):
-        asked(client_of(server, retries=0), request)
+        reply_text(client_of(server, retries=0), request)
 
 
 def test_two_requests_run_at_once(server: ChatServer) -> None:
     server.default = Script(('a',) * 5, delay_s=0.1)
     client = client_of(server)
-    threads = [threading.Thread(target=asked, args=(client,)) for _ in range(2)]
+    threads = [threading.Thread(target=reply_text, args=(client,)) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -307,9 +311,9 @@ class TestToken:
     ) -> None:
         server.token = 'secret'
         with pytest.raises(ModelError, match=r'wants an access token.*set EMBODIED_R_TOKEN'):
-            asked(client_of(server))
+            reply_text(client_of(server))
         monkeypatch.setenv('EMBODIED_R_TOKEN', 'secret')
-        assert asked(client_of(server)) == 'Hello there'
+        assert reply_text(client_of(server)) == 'Hello there'
 
     def test_is_read_from_a_file(
         self, server: ChatServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -317,7 +321,7 @@ class TestToken:
         server.token = 'secret'
         (tmp_path / 'token').write_text('secret\n')
         monkeypatch.setenv('EMBODIED_R_TOKEN_FILE', str(tmp_path / 'token'))
-        assert asked(client_of(server)) == 'Hello there'
+        assert reply_text(client_of(server)) == 'Hello there'
 
     def test_file_that_is_missing_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv('EMBODIED_R_TOKEN_FILE', '/nowhere/token')
@@ -352,7 +356,7 @@ def test_url_that_is_none_is_refused(url: str) -> None:
 
 @pytest.mark.parametrize('ending', ['', '/', '/v1', '/v1/'])
 def test_url_may_end_as_its_server_prints_it(server: ChatServer, ending: str) -> None:
-    assert asked(HttpChatClient(ChatConfig(url=server.url + ending))) == 'Hello there'
+    assert reply_text(HttpChatClient(ChatConfig(url=server.url + ending))) == 'Hello there'
 
 
 def weights(folder: Path, content: bytes = b'weights') -> Path:
@@ -418,7 +422,7 @@ class TestInfo:
         client = client_of(server)
         assert client.info(5).name == 'scripted'
         server.name = 'retrained'
-        asked(client)
+        reply_text(client)
         assert client.info(5).name == 'retrained'
 
 

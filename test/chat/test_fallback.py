@@ -34,7 +34,7 @@ class Looks:
             assert self.changed.wait_for(lambda: len(self.times) >= count, TIMEOUT_S)
 
 
-def ladder_of(looks: Looks, config: FallbackConfig = QUICK, *names: str) -> Fallback[str]:
+def fallback_of(looks: Looks, config: FallbackConfig = QUICK, *names: str) -> Fallback[str]:
     rungs = (Rung.PRIMARY, Rung.SECONDARY, Rung.LOCAL)
     names = names or ('first', 'second', 'third')
     return Fallback(
@@ -60,8 +60,8 @@ def wait_until_up(ladder: Fallback[str]) -> None:
 def test_what_failed_is_left_out_and_climbs_back_once_it_is_well() -> None:
     looks = Looks()
     looks.ill = {'first'}
-    ladder = ladder_of(looks)
-    ladder.failed(ladder.steps[0], 'no\n  reply')
+    ladder = fallback_of(looks)
+    ladder.note_failure(ladder.steps[0], 'no\n  reply')
     assert order(ladder) == ['second', 'third']
     assert ladder.problems() == {Rung.PRIMARY: 'no reply'}
     looks.wait(2)
@@ -75,11 +75,11 @@ def test_what_failed_is_left_out_and_climbs_back_once_it_is_well() -> None:
 def test_where_nothing_works_all_are_asked() -> None:
     looks = Looks()
     looks.ill = {'first', 'second', 'third'}
-    ladder = ladder_of(looks)
+    ladder = fallback_of(looks)
     for step in ladder.steps:
-        ladder.failed(step, 'gone')
+        ladder.note_failure(step, 'gone')
     assert order(ladder) == ['first', 'second', 'third']
-    ladder.worked(ladder.steps[1])
+    ladder.note_success(ladder.steps[1])
     assert order(ladder) == ['second']
     ladder.close()
 
@@ -87,8 +87,8 @@ def test_where_nothing_works_all_are_asked() -> None:
 def test_waits_between_looks_double_up_to_their_bound() -> None:
     looks = Looks()
     looks.ill = {'first'}
-    ladder = ladder_of(looks, FallbackConfig(first_wait_s=0.04, longest_wait_s=0.16))
-    ladder.failed(ladder.steps[0], 'gone')
+    ladder = fallback_of(looks, FallbackConfig(first_wait_s=0.04, longest_wait_s=0.16))
+    ladder.note_failure(ladder.steps[0], 'gone')
     looks.wait(5)
     ladder.close()
     gaps = [b - a for a, b in zip(looks.times, looks.times[1:], strict=False)][:4]
@@ -99,25 +99,25 @@ def test_waits_between_looks_double_up_to_their_bound() -> None:
 
 def test_rung_that_passes_the_look_and_fails_at_the_work_is_tried_less_and_less() -> None:
     looks = Looks()
-    ladder = ladder_of(looks, FallbackConfig(first_wait_s=0.05, longest_wait_s=10.0))
+    ladder = fallback_of(looks, FallbackConfig(first_wait_s=0.05, longest_wait_s=10.0))
     failed: list[float] = []
     for _ in range(3):
         failed.append(time.monotonic())
-        ladder.failed(ladder.steps[0], 'no answer')
+        ladder.note_failure(ladder.steps[0], 'no answer')
         wait_until_up(ladder)
     waits = [look - fail for look, fail in zip(looks.times, failed, strict=True)]
     for wait, least in zip(waits, (0.05, 0.1, 0.2), strict=True):
         assert wait >= least - 0.005
-    ladder.worked(ladder.steps[0])
-    ladder.failed(ladder.steps[0], 'no answer')
+    ladder.note_success(ladder.steps[0])
+    ladder.note_failure(ladder.steps[0], 'no answer')
     assert ladder._states[Rung.PRIMARY].failures == 1
     ladder.close()
 
 
 def test_failures_at_the_same_time_count_once() -> None:
-    ladder = ladder_of(Looks(), FallbackConfig(first_wait_s=5.0))
+    ladder = fallback_of(Looks(), FallbackConfig(first_wait_s=5.0))
     for _ in range(4):
-        ladder.failed(ladder.steps[0], 'gone')
+        ladder.note_failure(ladder.steps[0], 'gone')
     assert ladder._states[Rung.PRIMARY].failures == 1
     ladder.close()
 
@@ -132,7 +132,7 @@ def test_look_that_breaks_in_an_unforeseen_way_is_survived() -> None:
     ladder = Fallback(
         [FallbackStep(Rung.PRIMARY, 'a'), FallbackStep(Rung.LOCAL, 'b')], broken, QUICK
     )
-    ladder.failed(ladder.steps[0], 'gone')
+    ladder.note_failure(ladder.steps[0], 'gone')
     assert calls.acquire(timeout=TIMEOUT_S)
     assert calls.acquire(timeout=TIMEOUT_S)
     assert ladder.problems() == {Rung.PRIMARY: 'ZeroDivisionError'}
@@ -141,8 +141,8 @@ def test_look_that_breaks_in_an_unforeseen_way_is_survived() -> None:
 
 def test_only_rung_is_never_looked_at() -> None:
     before = threads()
-    ladder = ladder_of(Looks(), QUICK, 'only')
-    ladder.failed(ladder.steps[0], 'gone')
+    ladder = fallback_of(Looks(), QUICK, 'only')
+    ladder.note_failure(ladder.steps[0], 'gone')
     assert order(ladder) == ['only']
     assert threads() <= before
 
@@ -152,8 +152,8 @@ def test_no_thread_is_left_behind(ending: str) -> None:
     before = threads()
     looks = Looks()
     looks.ill = {'first'} if ending == 'closed' else set()
-    ladder = ladder_of(looks)
-    ladder.failed(ladder.steps[0], 'gone')
+    ladder = fallback_of(looks)
+    ladder.note_failure(ladder.steps[0], 'gone')
     looks.wait(1)
     if ending == 'closed':
         ladder.close()

@@ -39,11 +39,13 @@ def client_of(server: ChatServer, model: str = '', retries: int = 1) -> HttpChat
     return HttpChatClient(ChatConfig(server.url, model, retries=retries, backoff_s=0.01))
 
 
-def said(client: HttpChatClient, request: ChatRequest = PLAIN, deadline_s: float = 10) -> str:
+def reply_text(
+    client: HttpChatClient, request: ChatRequest = PLAIN, deadline_s: float = 10
+) -> str:
     return ''.join(chunk.text for chunk in client.stream(request, deadline_s))
 
 
-def shown(*images: EncodedImage) -> ChatRequest:
+def request_with_images(*images: EncodedImage) -> ChatRequest:
     return replace(PLAIN, messages=(replace(USER, images=images),))
 
 
@@ -75,7 +77,7 @@ def test_system_text_goes_before_the_users_where_there_is_no_such_role(
 ) -> None:
     server.default = refuses(detail, has_system, status)
     client = client_of(server)
-    assert said(client, WITH_SYSTEM) == said(client, WITH_SYSTEM) == 'Hello there'
+    assert reply_text(client, WITH_SYSTEM) == reply_text(client, WITH_SYSTEM) == 'Hello there'
     roles = [[m['role'] for m in request.body['messages']] for request in server.requests]
     assert roles == [['system', 'user'], ['user'], ['user']]  # the second time at once
     assert server.requests[-1].text == 'You are a robot.\n\nWhere?'
@@ -91,14 +93,14 @@ def test_system_text_that_breaks_the_server_twice_goes_before_the_users(
 
     server.default = default
     client = client_of(server)
-    assert said(client, WITH_SYSTEM) == said(client, WITH_SYSTEM) == 'Hello there'
+    assert reply_text(client, WITH_SYSTEM) == reply_text(client, WITH_SYSTEM) == 'Hello there'
     assert [has_system(request) for request in server.requests] == [True, True, False, False]
 
 
 def test_server_that_broke_once_keeps_its_system_role(server: ChatServer) -> None:
     server.play(Script(status=500, body='Internal Server Error'))
     client = client_of(server)
-    assert said(client, WITH_SYSTEM) == said(client, WITH_SYSTEM) == 'Hello there'
+    assert reply_text(client, WITH_SYSTEM) == reply_text(client, WITH_SYSTEM) == 'Hello there'
     assert all(map(has_system, server.requests))
 
 
@@ -106,7 +108,7 @@ def test_requests_at_one_time_learn_from_the_first(server: ChatServer) -> None:
     server.default = refuses('System role not supported', has_system)
     client = client_of(server)
     with ThreadPoolExecutor(8) as pool:
-        replies = list(pool.map(lambda _: said(client, WITH_SYSTEM), range(8)))
+        replies = list(pool.map(lambda _: reply_text(client, WITH_SYSTEM), range(8)))
     assert replies == ['Hello there'] * 8
     assert sum(map(has_system, server.requests)) == 1
 
@@ -117,7 +119,7 @@ def test_turn_of_the_first_request_is_waited_for_no_longer_than_the_deadline(
     server.default = Script(hang_after=0)
     client = client_of(server)
     with ThreadPoolExecutor(2) as pool:
-        late = [pool.submit(said, client, WITH_SYSTEM, 0.4) for _ in range(2)]
+        late = [pool.submit(reply_text, client, WITH_SYSTEM, 0.4) for _ in range(2)]
     assert all(isinstance(each.exception(), DeadlineError) for each in late)
 
 
@@ -132,7 +134,7 @@ def test_turn_of_the_first_request_is_waited_for_no_longer_than_the_deadline(
 def test_limit_is_sent_under_its_other_name(server: ChatServer, detail: str) -> None:
     server.default = refuses(detail, lambda request: 'max_tokens' in request.body)
     client = client_of(server)
-    assert said(client) == said(client) == 'Hello there'
+    assert reply_text(client) == reply_text(client) == 'Hello there'
     assert len(server.requests) == 3
     assert server.requests[-1].body['max_completion_tokens'] == 100
     assert 'max_tokens' not in server.requests[-1].body
@@ -150,7 +152,7 @@ def test_several_refusals_are_learned_one_after_the_other(
     server.default = default
     client = client_of(server)
     request = replace(WITH_SYSTEM, top_logprobs=3)
-    assert said(client, request) == said(client, request) == 'Hello there'
+    assert reply_text(client, request) == reply_text(client, request) == 'Hello there'
     assert len(server.requests) == 6
     (warning,) = [record.getMessage() for record in caplog.records]
     assert warning == f'{server.url} refuses temperature: it samples as it likes'
@@ -160,7 +162,7 @@ def test_refusal_that_nothing_mends_is_the_first_one_in_few_attempts(server: Cha
     detail = "This model's maximum context length is 100 tokens, your request has max_tokens 900"
     server.default = refuses(detail, lambda request: True)
     with pytest.raises(RefusedError, match='maximum context length is 100'):
-        said(client_of(server), WITH_SYSTEM)
+        reply_text(client_of(server), WITH_SYSTEM)
     assert len(server.requests) == 1
 
 
@@ -176,7 +178,7 @@ class TestModelNames:
     def test_sole_model_is_used(self, server: ChatServer) -> None:
         server.default, server.models = self.wanting, [{'id': 'small'}]
         client = client_of(server)
-        assert said(client) == said(client) == 'Hello there'
+        assert reply_text(client) == reply_text(client) == 'Hello there'
         assert [request.body.get('model') for request in server.requests] == [
             None,
             'small',
@@ -186,7 +188,7 @@ class TestModelNames:
     def test_sole_model_is_tried_whatever_the_words(self, server: ChatServer) -> None:
         server.models = [{'id': 'small'}, {'id': 'tuned', 'parent': 'small'}]
         server.default = refuses('Please pass a valid model', lambda r: 'model' not in r.body)
-        assert said(client_of(server), WITH_SYSTEM) == 'Hello there'
+        assert reply_text(client_of(server), WITH_SYSTEM) == 'Hello there'
         assert server.requests[-1].body['model'] == 'small'
 
     def test_several_are_named_in_one_line(self, server: ChatServer) -> None:
@@ -199,7 +201,7 @@ class TestModelNames:
     def test_url_may_name_the_model(self, server: ChatServer) -> None:
         server.default, server.models = self.wanting, [{'id': 'small'}, {'id': 'large'}]
         client = HttpChatClient(ChatConfig(f'{server.url}/v1#large'))
-        assert said(client) == 'Hello there'
+        assert reply_text(client) == 'Hello there'
         assert server.requests[0].body['model'] == 'large'
 
     def test_model_that_is_not_served_is_named_beside_those_that_are(
@@ -223,7 +225,7 @@ class TestWaits:
         busy = Script(status=status, headers={'Retry-After': '1'})
         server.play(busy, busy)
         start = time.monotonic()
-        assert said(client_of(server, retries=0)) == 'Hello there'
+        assert reply_text(client_of(server, retries=0)) == 'Hello there'
         assert time.monotonic() - start >= 2.0
         assert len(server.requests) == 3
 
@@ -236,13 +238,13 @@ class TestWaits:
         date = 'Fri, 25 Nov 2099 11:00:00 GMT'
         server.play(Script(status=429, headers={'Retry-After': date}))
         with pytest.raises(ModelError, match=r'left alone for \d+ s'):
-            said(client_of(server), deadline_s=5)
+            reply_text(client_of(server), deadline_s=5)
 
     def test_wait_beyond_the_deadline_is_not_begun(self, server: ChatServer) -> None:
         server.play(Script(status=429, body='slow down', headers={'Retry-After': '60'}))
         start = time.monotonic()
         with pytest.raises(ModelError, match=r'status 429: slow down; .* left alone for 60 s'):
-            said(client_of(server), deadline_s=20)
+            reply_text(client_of(server), deadline_s=20)
         assert time.monotonic() - start < 10
         assert len(server.requests) == 1
 
@@ -271,11 +273,11 @@ class TestImages:
         client = client_of(server)
         for _ in range(3):
             with pytest.raises(ImagesRefusedError, match='--limit-mm-per-prompt') as error:
-                said(client, shown(*IMAGES))
+                reply_text(client, request_with_images(*IMAGES))
             assert error.value.limit == 1
         refused = [request for request in server.requests if len(request.images) > 1]
         assert len(refused) <= 2  # where its words do not tell, one more with images of our own
-        assert said(client, shown(IMAGES[0])) == 'Hello there'
+        assert reply_text(client, request_with_images(IMAGES[0])) == 'Hello there'
 
     @pytest.mark.parametrize(('status', 'detail'), BLIND)
     def test_server_without_vision_is_asked_once(
@@ -285,18 +287,18 @@ class TestImages:
         client = client_of(server)
         for images in (IMAGES, IMAGES, IMAGES[:1]):
             with pytest.raises(ImagesRefusedError, match='has no vision') as error:
-                said(client, shown(*images))
+                reply_text(client, request_with_images(*images))
             assert error.value.limit == 0
         assert sum(bool(request.images) for request in server.requests) <= 3
-        assert said(client) == 'Hello there'
+        assert reply_text(client) == 'Hello there'
 
     def test_one_request_that_is_refused_says_nothing_of_others(self, server: ChatServer) -> None:
         server.default = refuses('bad pixels', lambda request: IMAGES[1].data in request.images)
         client = client_of(server)
         with pytest.raises(RefusedError, match='bad pixels') as error:
-            said(client, shown(*IMAGES))
+            reply_text(client, request_with_images(*IMAGES))
         assert not isinstance(error.value, ImagesRefusedError)
-        assert said(client, shown(IMAGES[0], IMAGES[0])) == 'Hello there'
+        assert reply_text(client, request_with_images(IMAGES[0], IMAGES[0])) == 'Hello there'
 
 
 def event(delta: dict[str, object], finish: str | None = None, **more: object) -> str:
@@ -307,7 +309,7 @@ def event(delta: dict[str, object], finish: str | None = None, **more: object) -
 class TestReplies:
     def test_empty_reason_ends_nothing(self, server: ChatServer) -> None:
         server.play(Script(('one ', 'two ', 'three'), other_finish=''))
-        assert said(client_of(server)) == 'one two three'
+        assert reply_text(client_of(server)) == 'one two three'
 
     def test_content_may_come_in_typed_parts(self, server: ChatServer) -> None:
         thinking = {'type': 'thinking', 'thinking': [{'type': 'text', 'text': 'left, so B'}]}
@@ -315,7 +317,7 @@ class TestReplies:
         server.play(
             Script(raw=(event({'content': [thinking]}), event({'content': [answer]}, 'stop')))
         )
-        assert said(client_of(server)) == '<think>left, so B</think><answer>B</answer>'
+        assert reply_text(client_of(server)) == '<think>left, so B</think><answer>B</answer>'
 
     def test_token_without_a_probability_leaves_the_answer_whole(self, server: ChatServer) -> None:
         top = [{'token': 'B', 'logprob': -0.1}, {'token': 'C', 'logprob': None}, None]
@@ -348,7 +350,7 @@ class TestReplies:
         self, server: ChatServer, thought: str, pieces: tuple[str, ...], text: str
     ) -> None:
         server.play(Script(pieces, thought=thought))
-        assert said(client_of(server)) == text
+        assert reply_text(client_of(server)) == text
 
     @pytest.mark.parametrize(
         ('finish', 'ending'),

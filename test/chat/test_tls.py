@@ -44,7 +44,7 @@ def trusting(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('EMBODIED_R_TOKEN', TOKEN)
 
 
-def asked(server: ChatServer, url: str = '') -> str:
+def reply_text(server: ChatServer, url: str = '') -> str:
     client = HttpChatClient(ChatConfig(url=url or server.url, retries=0))
     return ''.join(chunk.text for chunk in client.stream(QUESTION, 10))
 
@@ -52,7 +52,7 @@ def asked(server: ChatServer, url: str = '') -> str:
 @pytest.mark.usefixtures('trusting')
 def test_an_answer_comes_over_tls_with_a_token(server: ChatServer) -> None:
     assert server.url.startswith('https://')
-    assert asked(server) == 'Hello there'
+    assert reply_text(server) == 'Hello there'
     assert server.requests[0].headers['Authorization'] == f'Bearer {TOKEN}'
 
 
@@ -60,7 +60,7 @@ def test_an_answer_comes_over_tls_with_a_token(server: ChatServer) -> None:
 def test_a_model_given_as_a_url_is_reached_in_the_same_way(server: ChatServer) -> None:
     with served_model(server.url) as config:
         assert 'https' in config.url
-        assert asked(server, config.url) == 'Hello there'
+        assert reply_text(server, config.url) == 'Hello there'
 
 
 def test_an_unknown_authority_is_refused_with_what_to_do(
@@ -68,7 +68,7 @@ def test_an_unknown_authority_is_refused_with_what_to_do(
 ) -> None:
     monkeypatch.setenv('EMBODIED_R_TOKEN', TOKEN)
     with pytest.raises(ModelError, match=r'not to be trusted .* in EMBODIED_R_CA_FILE'):
-        asked(server)
+        reply_text(server)
     assert server.requests == []
 
 
@@ -78,7 +78,7 @@ def test_another_authority_is_refused(
     other = Authority(tmp_path / 'other')
     monkeypatch.setenv('EMBODIED_R_CA_FILE', str(other.ca_file))
     with pytest.raises(ModelError, match='not to be trusted'):
-        asked(server)
+        reply_text(server)
 
 
 @pytest.mark.usefixtures('trusting')
@@ -87,15 +87,15 @@ def test_a_certificate_of_another_host_is_refused(authority: Authority) -> None:
         ChatServer(tls=authority.server('DNS:gpu.example')) as impostor,
         pytest.raises(ModelError, match='not to be trusted'),
     ):
-        asked(impostor)
+        reply_text(impostor)
 
 
 @pytest.mark.usefixtures('trusting')
 def test_plain_http_is_no_tls(server: ChatServer) -> None:
     with ChatServer() as plain, pytest.raises(ModelError, match=r'no model server|broke the'):
-        asked(plain, plain.url.replace('http:', 'https:'))
+        reply_text(plain, plain.url.replace('http:', 'https:'))
     with pytest.raises(ModelError):
-        asked(server, server.url.replace('https:', 'http:'))
+        reply_text(server, server.url.replace('https:', 'http:'))
 
 
 @pytest.mark.parametrize('content', [None, '', 'no certificate'])
@@ -128,7 +128,7 @@ def test_a_server_that_repeats_the_token_does_not_make_us_tell_it(
 ) -> None:
     server.default = script
     with pytest.raises(ModelError) as told:
-        asked(server)
+        reply_text(server)
     assert server.requests
     assert TOKEN[:5] not in ''.join(traceback.format_exception(told.value))
 
@@ -136,7 +136,7 @@ def test_a_server_that_repeats_the_token_does_not_make_us_tell_it(
 @pytest.mark.usefixtures('trusting')
 def test_a_model_that_repeats_the_token_is_not_quoted(server: ChatServer) -> None:
     server.play(Script((f'I was sent {TOKEN}.',)))
-    assert asked(server) == 'I was sent ....'
+    assert reply_text(server) == 'I was sent ....'
 
 
 @pytest.mark.parametrize('tail', ['\n# comment', ' two words', '\x00', 'ü', '\x7f'])

@@ -40,7 +40,7 @@ def is_template(command: DocumentCommand) -> bool:
     return bool({'VERB', 'NODE'} & set(command.words))
 
 
-def chosen(word: str) -> str:
+def fill_in(word: str) -> str:
     """A word with values in place of what readers fill in."""
     return {'TASK': 'pick', 'T': 'pick'}.get(word, re.sub(r'\$\w+', '1', word))
 
@@ -50,7 +50,7 @@ def test_verbs_take_their_commands(
     command: DocumentCommand, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
-        assert _parse(list(map(chosen, command.verb)))
+        assert _parse(list(map(fill_in, command.verb)))
     except SystemExit:
         message = capsys.readouterr().err
         assert not command.is_whole, message

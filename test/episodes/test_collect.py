@@ -98,7 +98,7 @@ def collected(bag: Path, folder: Path, **settings: Any) -> Path:
     return collect_episode(bag, folder, CollectConfig(**settings), bag_digest(bag)).folder
 
 
-def heard(bag: Path, topic: str) -> list[tuple[int, Any]]:
+def messages_of(bag: Path, topic: str) -> list[tuple[int, Any]]:
     with open_bag(bag) as reader:
         return [(at_ns, msg) for _, at_ns, msg in read_messages(reader, [topic])]
 
@@ -139,36 +139,36 @@ def test_episode_holds_what_the_recorder_would_have_heard(plain: Path, episode: 
         '/episode_mark': 2,
         '/provenance': 1,
     }
-    (start_ns, start), (stop_ns, stop) = heard(episode, '/episode_mark')
+    (start_ns, start), (stop_ns, stop) = messages_of(episode, '/episode_mark')
     events = [mark_from_msg(mark).event for mark in (start, stop)]
     assert events == [EpisodeEvent.START, EpisodeEvent.STOP]
     assert start_ns <= T0_NS + LATE_NS < stop_ns
-    record = json.loads(heard(episode, '/provenance')[0][1].data)
+    record = json.loads(messages_of(episode, '/provenance')[0][1].data)
     assert record['bag'] == {
         'name': 'drive',
         'files': bag_digest(plain).files,
         'sha256': bag_digest(plain).sha256,
     }
-    times = [at_ns for at_ns, _ in heard(episode, '/keyframe')]
-    stamps = [keyframe_from_msg(msg).stamp_ns for _, msg in heard(episode, '/keyframe')]
+    times = [at_ns for at_ns, _ in messages_of(episode, '/keyframe')]
+    stamps = [keyframe_from_msg(msg).stamp_ns for _, msg in messages_of(episode, '/keyframe')]
     assert times == [stamp_ns + LATE_NS for stamp_ns in stamps]
 
 
 def test_images_are_kept_as_asked(plain: Path, tmp_path: Path) -> None:
     bare = collected(plain, tmp_path / 'none', images='none')
-    assert all(not len(msg.image.data) for _, msg in heard(bare, '/keyframe'))
+    assert all(not len(msg.image.data) for _, msg in messages_of(bare, '/keyframe'))
     assert len(read_episode(bare).poses) == len(read_episode(bare).deltas) > 3
     full = collected(plain, tmp_path / 'all', images='compressed')
     assert counts(full)['/cam/image/compressed'] == 40
-    assert [m.header.stamp.nanosec for _, m in heard(full, '/cam/image/compressed')] == [
-        m.header.stamp.nanosec for _, m in heard(plain, '/cam/image')
+    assert [m.header.stamp.nanosec for _, m in messages_of(full, '/cam/image/compressed')] == [
+        m.header.stamp.nanosec for _, m in messages_of(plain, '/cam/image')
     ]
 
 
 def test_compressed_images_are_not_compressed_again(tmp_path: Path) -> None:
     bag = write_bag(tmp_path / 'jpeg', compressed=True)
     full = collected(bag, tmp_path / 'full', images='compressed')
-    kept, given = (heard(path, '/cam/image/compressed') for path in (full, bag))
+    kept, given = (messages_of(path, '/cam/image/compressed') for path in (full, bag))
     assert [bytes(m.data) for _, m in kept] == [bytes(m.data) for _, m in given]
 
 

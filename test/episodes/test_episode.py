@@ -19,7 +19,7 @@ from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_episode
 from embodied_r_ros.types.deltas import action_text, DeltaKind, SemanticDelta
 from embodied_r_ros.types.geometry import Pose
 from embodied_r_ros.types.images import EncodedImage
-from embodied_r_ros.types.poses import mounted
+from embodied_r_ros.types.poses import mounted_pose
 import pytest
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def body(second: float) -> Pose:
 
 def to_the_left(second: float) -> Pose:
     """Its camera, which looks to the left."""
-    return mounted(body(second), (0.0, 0.0, 1.0), (0.0, 0.0, math.pi / 2))
+    return mounted_pose(body(second), (0.0, 0.0, 1.0), (0.0, 0.0, math.pi / 2))
 
 
 def delta_at(second: int, camera: str = 'camera') -> SemanticDelta:

@@ -29,7 +29,7 @@ from embodied_r_ros.common.errors import BagError, EmbodiedRError
 from embodied_r_ros.episodes.collect import collect_episode, CollectConfig
 from embodied_r_ros.episodes.episode import read_episode
 from embodied_r_ros.episodes.fleet import FleetLog, read_status, StageReport
-from embodied_r_ros.episodes.fleet_ray import connected, FleetConfig, run_fleet
+from embodied_r_ros.episodes.fleet_ray import FleetConfig, ray_connection, run_fleet
 from embodied_r_ros.episodes.inspect import bag_digest
 from embodied_r_ros.episodes.manifest import FleetRecording
 from embodied_r_ros.types.geometry import Intrinsics, Pose
@@ -63,7 +63,7 @@ PATIENCE_S = 120.0
 @pytest.fixture(scope='session')
 def two_workers() -> Iterator[Any]:
     """Ray on this machine, with two cores; commands with `--ray local` work on it."""
-    with connected(CONFIG) as cluster:
+    with ray_connection(CONFIG) as cluster:
         yield cluster
 
 
@@ -416,6 +416,9 @@ def test_a_ray_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyPatch) 
     line = 'Ray does not start: The current node timed out during startup.'
     before = signal.getsignal(signal.SIGTERM)
     for address in ('local', '10.0.0.5:6379'):
-        with pytest.raises(EmbodiedRError, match=line), connected(FleetConfig(address=address)):
+        with (
+            pytest.raises(EmbodiedRError, match=line),
+            ray_connection(FleetConfig(address=address)),
+        ):
             pass
         assert signal.getsignal(signal.SIGTERM) is before

@@ -88,8 +88,8 @@ def test_outputs_are_those_of_the_same_recordings_on_this_machine(
     code = f"""
 import sys
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.episodes.fleet_ray import connected, FleetConfig
-with connected(FleetConfig(actors=2)):
+from embodied_r_ros.episodes.fleet_ray import FleetConfig, ray_connection
+with ray_connection(FleetConfig(actors=2)):
     sys.exit(max(main([*words, '--ray', 'local', '--attempts', '1']) for words in {commands}))
 """
     done = subprocess.run(

@@ -59,7 +59,7 @@ def undo(of: Label) -> Label:
     return Label(f'undo-{of.id}', of.question_id, LabelKind.UNDO, of.who, NOW_NS, undoes=of.id)
 
 
-def written(stamp_ns: int = 15, after: str | None = '2', name: str = 'q1') -> Label:
+def question_label(stamp_ns: int = 15, after: str | None = '2', name: str = 'q1') -> Label:
     question = WrittenQuestion('How many doors?', stamp_ns)
     return Label(name, name, LabelKind.QUESTION, 'ann', NOW_NS, after=after, question=question)
 
@@ -178,10 +178,13 @@ def test_a_foreign_line_is_damage(line: bytes) -> None:
         (correct('right', 'a\nb'), 'who is'),
         (replace(correct('right'), when_ns=0), 'when_ns is 0'),
         (undo(correct('right')), 'undoes is'),
-        (written(9), 'stamp_ns 9 is outside of the recording (10 to 20)'),
-        (written(21), 'outside of the recording'),
-        (replace(written(), question_id='q2'), 'its own id as question_id'),
-        (replace(written(), question=WrittenQuestion('?', 15, ('one',))), 'one option alone'),
+        (question_label(9), 'stamp_ns 9 is outside of the recording (10 to 20)'),
+        (question_label(21), 'outside of the recording'),
+        (replace(question_label(), question_id='q2'), 'its own id as question_id'),
+        (
+            replace(question_label(), question=WrittenQuestion('?', 15, ('one',))),
+            'one option alone',
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path: Path, label: Label, why: str) -> None:
@@ -202,12 +205,12 @@ def test_only_own_labels_that_stand_can_be_taken_back(tmp_path: Path) -> None:
 
 
 def test_a_written_question_can_be_labelled_and_taken_back(tmp_path: Path) -> None:
-    append_label(tmp_path, written(after=None), SCOPE)
+    append_label(tmp_path, question_label(after=None), SCOPE)
     layer = read_labels(tmp_path)
     assert (list(layer.questions()), layer.by_question()) == (['q1'], {})
     append_label(tmp_path, correct('3', 'bob', question='q1'), SCOPE)
     assert Verdict.of(read_labels(tmp_path).by_question()['q1'], None).solution == '3'
-    append_label(tmp_path, undo(written()), SCOPE)
+    append_label(tmp_path, undo(question_label()), SCOPE)
     layer = read_labels(tmp_path)
     assert (layer.questions(), layer.by_question()) == ({}, {})
 

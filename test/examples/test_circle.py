@@ -12,7 +12,7 @@ pytest.importorskip('rclpy')
 from embodied_r_ros.common.errors import EmbodiedRError
 
 from examples import circle
-from examples.children import child, ran
+from examples.children import child, run_child
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +70,7 @@ def test_promotion_that_failed_is_not_taken_for_a_refusal(
 def test_program_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     log = tmp_path / 'serve.log'
     with pytest.raises(EmbodiedRError, match=r'http\.server did not end within 0 s'):
-        ran(['http.server', '0'], log, 0.1)
+        run_child(['http.server', '0'], log, 0.1)
     with child(['http.server', '0'], tmp_path / 'out', log) as process:
         assert process.poll() is None
     assert process.poll() is not None

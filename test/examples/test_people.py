@@ -35,13 +35,13 @@ SERVING, CANDIDATE = ModelInfo('nano', 'sha256:s'), ModelInfo('better', 'sha256:
 
 
 @pytest.fixture(scope='module')
-def asked() -> list[Row]:
+def questions() -> list[Row]:
     """Questions about a simulated room, whose answers are known."""
     rows = rows_of([SAMPLE], RowsRecipe(QuestionsConfig(moments=2), 'true'), Coverage())
     return [row for row in rows if row.options and len(row.solution) == 1]
 
 
-def said(rows: list[Row], letter: str = 'A') -> dict[str, str]:
+def completions_of(rows: list[Row], letter: str = 'A') -> dict[str, str]:
     return {row.id: f'<think>so</think><answer>{letter}</answer>' for row in rows}
 
 
@@ -51,8 +51,8 @@ def true(rows: list[Row]) -> dict[str, str]:
 
 def labelled(tmp_path: Path, rows: list[Row], reviewer: Reviewer) -> dict[str, str]:
     """Solutions of the rows that a reviewer's labels give, by question."""
-    write_recordings(tmp_path / 'bags', rows, [(SERVING, said(rows))], MEMORY)
-    reviewer.label(tmp_path / 'bags', rows, said(rows))
+    write_recordings(tmp_path / 'bags', rows, [(SERVING, completions_of(rows))], MEMORY)
+    reviewer.label(tmp_path / 'bags', rows, completions_of(rows))
     bags = sorted((tmp_path / 'bags').iterdir())
     found = [*rows_of(bags, RowsRecipe(QuestionsConfig()), Coverage())]
     found = [row for row in found if row.source != 'foreign']  # questions of another kind
@@ -62,30 +62,30 @@ def labelled(tmp_path: Path, rows: list[Row], reviewer: Reviewer) -> dict[str, s
 
 @pytest.mark.parametrize(('right', 'share'), [(1.0, 1.0), (0.0, 0.0)])
 def test_labels_become_the_solutions_of_rows(
-    tmp_path: Path, asked: list[Row], right: float, share: float
+    tmp_path: Path, questions: list[Row], right: float, share: float
 ) -> None:
-    found = labelled(tmp_path, asked, Reviewer(right, 0))
-    assert len(found) == len(asked) > 5
-    assert sum(found[row.id] == row.solution for row in asked) == share * len(asked)
+    found = labelled(tmp_path, questions, Reviewer(right, 0))
+    assert len(found) == len(questions) > 5
+    assert sum(found[row.id] == row.solution for row in questions) == share * len(questions)
 
 
 def test_shuffled_labels_are_the_same_ones_of_other_questions(
-    tmp_path: Path, asked: list[Row]
+    tmp_path: Path, questions: list[Row]
 ) -> None:
-    plain = labelled(tmp_path / 'a', asked, Reviewer(1.0, 0))
-    mixed = labelled(tmp_path / 'b', asked, Reviewer(1.0, 0, shuffles=True))
+    plain = labelled(tmp_path / 'a', questions, Reviewer(1.0, 0))
+    mixed = labelled(tmp_path / 'b', questions, Reviewer(1.0, 0, shuffles=True))
     assert sorted(plain.values()) == sorted(mixed.values())
     assert plain != mixed
 
 
-def test_both_models_stand_in_the_shadow_recordings(tmp_path: Path, asked: list[Row]) -> None:
-    spoken = [(SERVING, said(asked)), (CANDIDATE, true(asked))]
-    write_recordings(tmp_path, asked, spoken, MEMORY)
-    Reviewer(1.0, 0).label(tmp_path, asked, said(asked))
+def test_both_models_stand_in_the_shadow_recordings(tmp_path: Path, questions: list[Row]) -> None:
+    spoken = [(SERVING, completions_of(questions)), (CANDIDATE, true(questions))]
+    write_recordings(tmp_path, questions, spoken, MEMORY)
+    Reviewer(1.0, 0).label(tmp_path, questions, completions_of(questions))
     report = shadow_report(read_shadowed([tmp_path]), SERVING.digest, CANDIDATE.digest)
-    assert (report['solved'], report['dropped'], report['failed']) == (len(asked), 0, 0)
+    assert (report['solved'], report['dropped'], report['failed']) == (len(questions), 0, 0)
     assert report['second_accuracy'] == 1.0
-    assert report['difference'] == sum(row.solution != 'A' for row in asked) / len(asked)
+    assert report['difference'] == sum(row.solution != 'A' for row in questions) / len(questions)
 
 
 def test_file_in_place_of_the_folder_is_one_line(
@@ -121,7 +121,7 @@ class Commands:
             assert embodied_r(words[1:]) == 0
         elif words[0] == 'training.rollouts':
             good = Path(given['--model']).parent.name.startswith('labels')
-            texts = true(self.rows) if good else said(self.rows)
+            texts = true(self.rows) if good else completions_of(self.rows)
             lines = [
                 {'id': name, 'completions': [text], 'right': [good]}
                 for name, text in texts.items()
@@ -150,12 +150,12 @@ def start(tmp_path: Path) -> Path:
 def test_circle_goes_from_labels_to_the_gate(
     tmp_path: Path,
     start: Path,
-    asked: list[Row],
+    questions: list[Row],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    commands, out = Commands(asked), tmp_path / 'out'
-    monkeypatch.setattr(people, 'ran', commands)
+    commands, out = Commands(questions), tmp_path / 'out'
+    monkeypatch.setattr(people, 'run_child', commands)
     given = ['--out', str(out), '--model', str(start), '--seeds', '2', '--steps', '3']
     assert main(given) == 1
     assert [words[0] for words in commands.words if words[0] != 'embodied-r'] == [
@@ -163,7 +163,7 @@ def test_circle_goes_from_labels_to_the_gate(
         'training.promote',
     ]  # fmt: skip
     lines = capsys.readouterr().out.splitlines()[-4:]
-    assert lines[0] == f'start       0.0% of {len(asked)}'
+    assert lines[0] == f'start       0.0% of {len(questions)}'
     assert [line[:18] for line in lines[1:]] == [
         'labels      +100.0%'[:18], 'shuffled    +0.0% '[:18], 'difference  +100.0%'[:18],
     ]  # fmt: skip
@@ -174,9 +174,9 @@ def test_circle_goes_from_labels_to_the_gate(
     report = shadow_report(
         read_shadowed([Path(bags)]), model_digest(start), model_digest(candidate)
     )
-    assert report['solved'] == len(asked)
+    assert report['solved'] == len(questions)
     # The same command goes on where it was ended; another one is refused.
-    monkeypatch.setattr(people, 'ran', again := Commands(asked))
+    monkeypatch.setattr(people, 'run_child', again := Commands(questions))
     assert main(given) == 1
     assert not again.words
     assert main([*given[:-1], '4']) == 2

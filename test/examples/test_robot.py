@@ -20,7 +20,7 @@ from embodied_r_ros.serving.promotion import in_force
 from safetensors.torch import load_file, save_file
 import torch
 
-from examples.children import ran
+from examples.children import run_child
 from examples.robot import running
 from test.training.test_evaluate import ROWS
 
@@ -64,11 +64,11 @@ def test_nodes_that_run_answer_with_what_is_promoted_and_rolled_back(
     said: list[str] = []
     with running(SAMPLE, out, slot, said.append) as robot:
         assert robot.answer_of(start).model.digest == start
-        ran([*words, '--slot', str(slot)], tmp_path / 'promote.log', LIMIT_S)
+        run_child([*words, '--slot', str(slot)], tmp_path / 'promote.log', LIMIT_S)
         assert in_force(slot)
         assert robot.answer_of(new).model.digest == new
         back = ['training.promote', '--rollback', '--slot', str(slot)]
-        ran(back, tmp_path / 'rollback.log', LIMIT_S)
+        run_child(back, tmp_path / 'rollback.log', LIMIT_S)
         assert robot.answer_of(start).model.digest == start
     with open_bag(out / 'bag') as reader:
         answers = [msg for _, _, msg in read_messages(reader, ['/answer'])]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LINGERING = [200, 240] * 6 + [400, 560, 720, 880, 1040]
 
 
-def kept(places: list[int], size: int) -> list[int]:
+def items_in_budget(places: list[int], size: int) -> list[int]:
     budget: KeyframeBudget[int] = KeyframeBudget(size)
     for x in places:
         budget.add(x, View(look(x)))
@@ -38,18 +38,18 @@ def covered_px(places: list[int]) -> int:
 
 
 def test_all_are_kept_within_the_budget() -> None:
-    assert kept(LINGERING, 17) == LINGERING
+    assert items_in_budget(LINGERING, 17) == LINGERING
 
 
 def test_the_first_and_the_newest_stay() -> None:
-    assert kept(LINGERING, 2) == [200, 1040]
+    assert items_in_budget(LINGERING, 2) == [200, 1040]
 
 
 @pytest.mark.parametrize('size', [5, 6, 7])
 def test_lingering_is_thinned_out_first(size: int) -> None:
     by_index = [LINGERING[round(i)] for i in np.linspace(0, len(LINGERING) - 1, size)]
-    assert covered_px(kept(LINGERING, size)) > covered_px(by_index)
-    assert covered_px(kept(LINGERING, size)) >= 0.9 * covered_px(LINGERING)
+    assert covered_px(items_in_budget(LINGERING, size)) > covered_px(by_index)
+    assert covered_px(items_in_budget(LINGERING, size)) >= 0.9 * covered_px(LINGERING)
 
 
 def test_blank_keyframes_go_first() -> None:

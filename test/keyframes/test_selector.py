@@ -37,7 +37,7 @@ def evaluated(images: Iterable[StampedImage], **settings: Any) -> list[Evaluatio
     return [selector.evaluate(image) for image in images]
 
 
-def chosen(
+def keyframes_of(
     images: Iterable[NDArray[np.uint8]], rate_hz: float = 10.0, **settings: Any
 ) -> list[tuple[int, str]]:
     """Index and reason of the keyframes."""
@@ -53,8 +53,8 @@ def chosen(
 
 def test_backing_away_makes_as_many_keyframes_as_moving_ahead() -> None:
     zooms = [2.0 * 0.94**step for step in range(30)]
-    away = chosen(look(zoom=zoom) for zoom in zooms)
-    ahead = chosen(look(zoom=zoom) for zoom in reversed(zooms))
+    away = keyframes_of(look(zoom=zoom) for zoom in zooms)
+    ahead = keyframes_of(look(zoom=zoom) for zoom in reversed(zooms))
     assert [reason for _, reason in away] == ['first'] + ['low_overlap'] * 4
     assert [reason for _, reason in ahead] == ['first'] + ['low_overlap'] * 4
 
@@ -62,7 +62,7 @@ def test_backing_away_makes_as_many_keyframes_as_moving_ahead() -> None:
 def test_ascending_over_ground_makes_keyframes() -> None:
     # Seen from above, height only changes the scale.
     heights = np.linspace(1.0, 4.0, 40)
-    keyframes = chosen(look(zoom=2.0 / height) for height in heights)
+    keyframes = keyframes_of(look(zoom=2.0 / height) for height in heights)
     assert [reason for _, reason in keyframes][1:] == ['low_overlap'] * 3
 
 
@@ -70,60 +70,62 @@ def test_ascending_over_ground_makes_keyframes() -> None:
 
 
 def test_rolling_by_more_than_45_degrees_makes_a_keyframe() -> None:
-    keyframes = chosen(look(roll_deg=4 * step) for step in range(30))
+    keyframes = keyframes_of(look(roll_deg=4 * step) for step in range(30))
     assert keyframes == [(0, 'first'), (12, 'roll'), (24, 'roll')]
 
 
 @pytest.mark.parametrize('angle_deg', [90, 180])
 def test_a_view_upside_down_is_a_keyframe(angle_deg: float) -> None:
-    assert chosen([look(), look(roll_deg=angle_deg)]) == [(0, 'first'), (1, 'roll')]
+    assert keyframes_of([look(), look(roll_deg=angle_deg)]) == [(0, 'first'), (1, 'roll')]
 
 
 @pytest.mark.parametrize('rate_hz', [0.5, 1.0, 10.0, 30.0])
 @pytest.mark.parametrize('width', [120, 200])
 def test_sudden_change_under_a_still_camera_is_a_keyframe(rate_hz: float, width: int) -> None:
     still, changed = look(), with_thing(look(), 160, width)
-    keyframes = chosen([still] * 8 + [changed] * 8 + [still] * 4, rate_hz)
+    keyframes = keyframes_of([still] * 8 + [changed] * 8 + [still] * 4, rate_hz)
     assert keyframes[:2] == [(0, 'first'), (8, 'content_change')]
 
 
 def test_a_change_that_stays_makes_one_keyframe() -> None:
     changed = with_thing(look(), 160, 200)
-    assert len(chosen([look()] * 8 + [noisy(changed, 4, seed) for seed in range(40)])) == 2
+    assert len(keyframes_of([look()] * 8 + [noisy(changed, 4, seed) for seed in range(40)])) == 2
 
 
 @pytest.mark.parametrize('rate_hz', [10.0, 30.0])
 def test_a_slowly_moving_person_is_no_sudden_change(rate_hz: float) -> None:
     # 60 of 320 pixels wide, a metre in front of a wall that far away: 40 pixels per second.
     columns = np.arange(-40, WIDTH + 40, 40 / rate_hz)
-    assert chosen((with_thing(look(), int(x), 60) for x in columns), rate_hz) == [(0, 'first')]
+    assert keyframes_of((with_thing(look(), int(x), 60) for x in columns), rate_hz) == [
+        (0, 'first')
+    ]
 
 
 def test_restless_motion_does_not_flood() -> None:
     images = [with_thing(look(), 90 + 140 * (step % 2), 80) for step in range(100)]
-    keyframes = chosen(images, rate_hz=10.0)
+    keyframes = keyframes_of(images, rate_hz=10.0)
     assert 2 <= len(keyframes) <= 6  # at most one in two seconds
 
 
 @pytest.mark.parametrize('strength', [0.2, 0.5])
 def test_flicker_and_exposure_are_no_change(strength: float) -> None:
     factors = [1 + strength * math.sin(2.1 * step) for step in range(40)]
-    assert chosen(brighter(look(), 0.6 * factor) for factor in factors) == [(0, 'first')]
+    assert keyframes_of(brighter(look(), 0.6 * factor) for factor in factors) == [(0, 'first')]
 
 
 def test_a_light_that_is_switched_off_is_no_change() -> None:
-    assert chosen([look()] * 5 + [brighter(look(), 0.4)] * 5) == [(0, 'first')]
+    assert keyframes_of([look()] * 5 + [brighter(look(), 0.4)] * 5) == [(0, 'first')]
 
 
 def test_overexposure_is_no_change() -> None:
-    assert chosen([look()] * 5 + [brighter(look(), 2.2)] * 5) == [(0, 'first')]
+    assert keyframes_of([look()] * 5 + [brighter(look(), 2.2)] * 5) == [(0, 'first')]
 
 
 def test_what_came_and_went_during_the_pause_is_forgotten() -> None:
     still, changed = look(), with_thing(look(), 160, 200)
     moved = with_thing(changed, 40, 80)
     images = [still] * 5 + [changed] * 8 + [moved] * 5 + [changed] * 20
-    assert chosen(images) == [(0, 'first'), (5, 'content_change')]
+    assert keyframes_of(images) == [(0, 'first'), (5, 'content_change')]
 
 
 # Defect 3: homographies are not validated.
@@ -137,7 +139,7 @@ def test_unrelated_images_are_new_views() -> None:
 
 def test_unrelated_noise_is_a_new_view() -> None:
     images = np.random.default_rng(0).integers(0, 256, (4, 240, 320, 3), np.uint8)
-    assert [reason for _, reason in chosen(images)] == ['first'] + ['new_view'] * 3
+    assert [reason for _, reason in keyframes_of(images)] == ['first'] + ['new_view'] * 3
 
 
 # Defect 4: one plane does not explain a room.
@@ -145,7 +147,7 @@ def test_unrelated_noise_is_a_new_view() -> None:
 
 def test_a_near_half_that_was_replaced_makes_a_keyframe() -> None:
     # While the far half stays in view, the near one leaves it altogether after 40 px.
-    keyframes = chosen(two_depths(shift) for shift in range(0, 60, 2))
+    keyframes = keyframes_of(two_depths(shift) for shift in range(0, 60, 2))
     assert keyframes[1][1] == 'low_overlap'
     assert 16 <= keyframes[1][0] <= 26
 
@@ -165,22 +167,22 @@ def test_a_blank_stream_is_one_keyframe_and_counted(level: int) -> None:
 @pytest.mark.parametrize('sigma', [2, 5, 10])
 def test_noise_in_the_dark_is_blank(sigma: float) -> None:
     images = [noisy(BLANK + np.uint8(15), sigma, seed) for seed in range(20)]
-    assert chosen(images) == [(0, 'featureless')]
+    assert keyframes_of(images) == [(0, 'featureless')]
 
 
 def test_lights_off_and_on_again_are_one_keyframe_each() -> None:
-    keyframes = chosen([look()] * 5 + [BLANK] * 10 + [look()] * 10)
+    keyframes = keyframes_of([look()] * 5 + [BLANK] * 10 + [look()] * 10)
     assert keyframes == [(0, 'first'), (6, 'featureless'), (15, 'new_view')]
 
 
 def test_single_blank_images_are_glitches() -> None:
-    assert chosen([look(), look(), BLANK, look(), look(), BLANK, look()]) == [(0, 'first')]
+    assert keyframes_of([look(), look(), BLANK, look(), look(), BLANK, look()]) == [(0, 'first')]
 
 
 def test_faint_structure_does_not_end_a_blank_run() -> None:
     faint = BLANK.copy()
     faint[100:116, 100:116] = look()[100:116, 100:116]  # texture in some 4 % of the cells
-    assert chosen([look()] * 3 + [BLANK, BLANK, faint] * 5)[1:] == [(4, 'featureless')]
+    assert keyframes_of([look()] * 3 + [BLANK, BLANK, faint] * 5)[1:] == [(4, 'featureless')]
 
 
 def test_a_stream_that_starts_blank_has_a_first_usable_image() -> None:
@@ -204,7 +206,7 @@ def test_overlap_is_none_only_where_an_image_is_blank() -> None:
 
 
 def test_identical_images_give_one_keyframe() -> None:
-    assert chosen([look()] * 40) == [(0, 'first')]
+    assert keyframes_of([look()] * 40) == [(0, 'first')]
 
 
 # Defect 9, as far as it is selection: any rate will do.
@@ -213,7 +215,7 @@ def test_identical_images_give_one_keyframe() -> None:
 @pytest.mark.parametrize('rate_hz', [0.1, 0.5, 29.97, 1000.0])
 def test_selection_does_not_depend_on_the_rate(rate_hz: float) -> None:
     images = [look(400 + 12 * step) for step in range(40)]
-    assert chosen(images, rate_hz) == chosen(images, 10.0)
+    assert keyframes_of(images, rate_hz) == keyframes_of(images, 10.0)
 
 
 # Defect 11: stamps are thrown away.
@@ -301,21 +303,21 @@ def test_jitter_of_stamps_is_no_reset() -> None:
 
 def test_intervals_are_kept() -> None:
     images = [look(seed=index % 2) for index in range(20)]
-    assert [i for i, _ in chosen(images, 10.0, min_interval_s=0.45)] == [0, 5, 10, 15]
-    kept = chosen([look()] * 20, 10.0, max_interval_s=0.7)
+    assert [i for i, _ in keyframes_of(images, 10.0, min_interval_s=0.45)] == [0, 5, 10, 15]
+    kept = keyframes_of([look()] * 20, 10.0, max_interval_s=0.7)
     assert kept == [(0, 'first'), (7, 'max_interval'), (14, 'max_interval')]
 
 
 def test_first_image_with_something_to_see_stays_the_first_when_held_back() -> None:
     images = [BLANK] * 2 + [look()] * 10
-    assert chosen(images, 10.0, min_interval_s=0.5) == [(0, 'featureless'), (5, 'first')]
+    assert keyframes_of(images, 10.0, min_interval_s=0.5) == [(0, 'featureless'), (5, 'first')]
 
 
 def test_settings_decide() -> None:
     images = [look(400 + 12 * step) for step in range(30)]
-    assert len(chosen(images, max_overlap=0.8)) > len(chosen(images, max_overlap=0.3))
+    assert len(keyframes_of(images, max_overlap=0.8)) > len(keyframes_of(images, max_overlap=0.3))
     rolled = [look(), look(roll_deg=30)]
-    assert chosen(rolled, max_roll_rad=math.radians(20))[1] == (1, 'roll')
+    assert keyframes_of(rolled, max_roll_rad=math.radians(20))[1] == (1, 'roll')
     with pytest.raises(ConfigError, match=r'max_overlap is 1.5: expected 0 to 1'):
         KeyframeConfig(max_overlap=1.5)
 

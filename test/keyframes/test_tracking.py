@@ -13,7 +13,7 @@ import cv2
 from embodied_r_ros.keyframes.alignment import Alignment, cell_centres, no_offsets, View
 from embodied_r_ros.keyframes.selector import KeyframeConfig, KeyframeExtractor
 from embodied_r_ros.keyframes.tracking import MotionTracker
-from embodied_r_ros.keyframes.tracks import drift, Tracked
+from embodied_r_ros.keyframes.tracks import drift, TrackedView
 from embodied_r_ros.types.deltas import action_text, MotionSource, ScaleSource, STATIONARY
 from embodied_r_ros.types.geometry import Intrinsics, relative_motion, rotation_from_ypr
 from embodied_r_ros.types.images import StampedImage
@@ -280,7 +280,7 @@ def test_drift_tells_where_places_are_next() -> None:
     assert moved is not None
     places = np.array([[20.0, 30.0], [300.0, 200.0]], np.float32)
     expected = 2 * (places / 2 @ matrix.T + shift)
-    assert moved.guesses(Tracked(second), places) == pytest.approx(expected, abs=0.01)
+    assert moved.guesses(TrackedView(second), places) == pytest.approx(expected, abs=0.01)
     assert moved.shift_px == pytest.approx(np.median(np.linalg.norm(there, axis=-1)), rel=0.2)
     assert drift(None, later) is None
     assert drift(no_offsets(first), replace(later, trusted=~trusted)) is None

@@ -61,7 +61,7 @@ def base(x: float, parent: str = 'odom') -> Pose:
 MOUNT = {CAMERA: Pose((0.2, 0.1, 0.5), AHEAD, 'base_link')}
 
 
-def heard(poses: LivePoses, *, until_ns: int = START_NS + S) -> OwnTransforms:
+def feed_drive(poses: LivePoses, *, until_ns: int = START_NS + S) -> OwnTransforms:
     """What the node would have heard of a base that drives one metre in a second."""
     own = OwnTransforms(lambda: START_NS)
     own.take_static(transforms(0, **MOUNT))
@@ -76,7 +76,7 @@ def heard(poses: LivePoses, *, until_ns: int = START_NS + S) -> OwnTransforms:
 def test_without_odometry_transforms_give_the_pose(graph: Graph) -> None:
     node = graph.active(KeyframeExtractorNode)
     camera = Camera(graph)
-    heard(node._poses)
+    feed_drive(node._poses)
     camera.send(view(1), START_NS + S // 4)
     keyframe = own_messages.keyframe_from_msg(camera.keyframes.wait(1)[0])
     assert keyframe.pose
@@ -100,7 +100,7 @@ def test_odometry_goes_before_transforms_unless_these_are_chosen(
 ) -> None:
     at_ns = START_NS + S // 2
     node = graph.active(KeyframeExtractorNode, pose_source=source)
-    heard(node._poses)
+    feed_drive(node._poses)
     said = odometry(at_ns, 5.0, 0.0)
     said.child_frame_id = 'base_link'
     node._poses.take_odometry(said)
@@ -111,7 +111,7 @@ def test_odometry_goes_before_transforms_unless_these_are_chosen(
 
 def test_several_cameras_share_one_frame_of_reference(graph: Graph) -> None:
     node = graph.active(KeyframeExtractorNode)
-    own = heard(node._poses)
+    own = feed_drive(node._poses)
     own.take_static(transforms(0, left_optical=Pose((0.0, 0.3, 0.5), LEFT, 'base_link')))
     at_ns = START_NS + S // 2
     ahead, left = (node._poses.at(at_ns, frame) for frame in (CAMERA, 'left_optical'))
@@ -126,7 +126,7 @@ def test_several_cameras_share_one_frame_of_reference(graph: Graph) -> None:
 def test_the_fixed_frame_can_be_chosen(graph: Graph, fixed: str, frame: str, x: float) -> None:
     at_ns = START_NS + S // 2
     node = graph.active(KeyframeExtractorNode, fixed_frame=fixed)
-    own = heard(node._poses)
+    own = feed_drive(node._poses)
     for index in range(11):
         own.take(transforms(START_NS + index * S // 10, odom=base(10.0, 'map')))
     pose = node._poses.at(at_ns, CAMERA)
@@ -154,7 +154,7 @@ def test_a_camera_that_moves_on_its_body_is_where_it_was_at_the_stamp(graph: Gra
 
 def test_an_image_waits_a_moment_for_its_transforms(graph: Graph) -> None:
     node = graph.active(KeyframeExtractorNode, odom_wait_s=0.2)
-    own = heard(node._poses, until_ns=START_NS)
+    own = feed_drive(node._poses, until_ns=START_NS)
     late = threading.Timer(0.02, own.take, [transforms(START_NS + S // 10, base_link=base(1.0))])
     late.start()
     pose = node._poses.at(START_NS + S // 20, CAMERA)

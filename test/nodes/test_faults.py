@@ -20,7 +20,7 @@ from std_msgs.msg import String
 
 from bench.faulty_server import FaultyServer
 from test.nodes.graph import ACTIVATE, CLEANUP, CONFIGURE, DEACTIVATE, wait_for
-from test.nodes.test_semantic_perceiver import seen, show
+from test.nodes.test_semantic_perceiver import keyframe_with_id, show
 from test.nodes.test_spatial_reasoner import Asker
 
 if TYPE_CHECKING:
@@ -192,14 +192,14 @@ def test_second_vision_language_model_perceives_for_the_first_and_the_classical_
     graph.change(node, CONFIGURE, ACTIVATE)
     found = graph.inbox(SemanticDelta, 'semantic_delta')
     graph.matched('semantic_delta')
-    publisher = show(graph, seen(0))
+    publisher = show(graph, keyframe_with_id(0))
     [delta] = found.wait(1)
     assert (delta.model.name, delta.model.rung) == ('other-vlm', ModelInfo.RUNG_SECONDARY)
     assert 'red chair' in delta.change
     assert node.report().values['model'] == 'other-vlm'
     second_vlm.kill()
     graph.outsider.destroy_publisher(publisher)
-    show(graph, seen(1))
+    show(graph, keyframe_with_id(1))
     delta = found.wait(2)[1]
     assert (delta.model.name, delta.model.rung) == ('classical', ModelInfo.RUNG_LOCAL)
     assert node.report().level is Level.WARN
@@ -251,7 +251,7 @@ def test_models_that_come_half_a_minute_after_the_nodes_climb_up(
 
     def rung_of_next_delta() -> int:
         before = len(found)
-        graph.outsider.destroy_publisher(show(graph, seen(next(shown))))
+        graph.outsider.destroy_publisher(show(graph, keyframe_with_id(next(shown))))
         return int(found.wait(before + 1)[before].model.rung)
 
     asker.see('New: red tall object.')

@@ -25,7 +25,7 @@ from std_msgs.msg import Header
 
 from test.bags.test_vision_messages import array, box, entry
 from test.nodes.graph import CONFIGURE, wait_for
-from test.nodes.test_semantic_perceiver import S, seen
+from test.nodes.test_semantic_perceiver import keyframe_with_id, S
 from test.raycast_room import pose_at, Room, Solid
 
 if TYPE_CHECKING:
@@ -52,7 +52,9 @@ needs_vision = pytest.mark.skipif(not HAS_VISION, reason='vision_msgs is not ins
 def shot(index: int = 0) -> selector.Keyframe:
     """A keyframe with depth: all that it shows is two metres away."""
     depth = pack_depth(np.full((120, 160), 2.0, np.float32))
-    return replace(seen(index), intrinsics=LENS, depth=depth, frame_id='front_optical', pose=None)
+    return replace(
+        keyframe_with_id(index), intrinsics=LENS, depth=depth, frame_id='front_optical', pose=None
+    )
 
 
 def coloured(index: int) -> selector.Keyframe:

@@ -9,7 +9,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_msgs.action import PredictKeypoint
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.arm.table import TableView
-from embodied_r_ros.arm.task_frame import turned
+from embodied_r_ros.arm.task_frame import rotate_quarters
 from embodied_r_ros.bags.messages import camera_info_to_msg
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import shared_path
@@ -261,7 +261,7 @@ def test_candidates_sampled_in_a_turned_frame_are_given_in_the_task_frame(tmp_pa
     seen = replace(episode('e', arm()).deltas[0], items=(middle,))
     live = seen_from(180.0, 'any', tmp_path)
     request = live.request_of(goal([]), NOW_NS, (seen,), 'seed')
-    assert {position_text(turned(each, 2)) for each in request.candidates} == set(
+    assert {position_text(rotate_quarters(each, 2)) for each in request.candidates} == set(
         request.question.options
     )
     low, high = load_robot('sawyer_sim').metadata.workspace()

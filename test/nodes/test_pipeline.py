@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 SAMPLE = shared_path('samples', 'indoor', 'episode_00000')
 
 
-def said(delta: Delta) -> tuple[object, ...]:
+def delta_fields(delta: Delta) -> tuple[object, ...]:
     """What a delta says, without who said it and how long it took."""
     return delta.stamp_ns, delta.kind, delta.from_id, delta.to_id, delta.action, delta.change
 
 
-def chosen(keyframe: CoreKeyframe) -> tuple[object, ...]:
+def keyframe_fields(keyframe: CoreKeyframe) -> tuple[object, ...]:
     """What a keyframe is, without what a float32 rounds."""
     return keyframe.stamp_ns, keyframe.id, keyframe.reason, keyframe.image, keyframe.pose
 
@@ -85,11 +85,15 @@ def test_live_and_offline_see_the_same_and_the_bag_holds_it(graph: Graph, tmp_pa
     stopped = graph.call(StopEpisode, '/stop_episode', StopEpisode.Request(outcome=1))
     assert stopped.error_code == 0
     heard[1].wait(len(keyframes))
-    assert [chosen(keyframe_from_msg(msg)) for msg in heard[1]] == [
-        chosen(keyframe) for keyframe in keyframes
+    assert [keyframe_fields(keyframe_from_msg(msg)) for msg in heard[1]] == [
+        keyframe_fields(keyframe) for keyframe in keyframes
     ]
-    assert [said(delta_from_msg(msg)) for msg in heard[0]] == [said(delta) for delta in deltas]
+    assert [delta_fields(delta_from_msg(msg)) for msg in heard[0]] == [
+        delta_fields(delta) for delta in deltas
+    ]
     with open_bag(Path(started.bag_path)) as reader:
         recorded = [m for _, _, m in read_messages(reader, ['/semantic_delta'])]
-    assert [said(delta_from_msg(msg)) for msg in recorded] == [said(delta) for delta in deltas]
+    assert [delta_fields(delta_from_msg(msg)) for msg in recorded] == [
+        delta_fields(delta) for delta in deltas
+    ]
     assert {msg.episode_id for msg in heard[1]} == {started.episode_id}

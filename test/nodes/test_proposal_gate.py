@@ -97,7 +97,7 @@ def operator(graph: Graph) -> Operator:
     return made
 
 
-def told(refusals: list[Any]) -> list[tuple[str, str]]:
+def ids_and_rules(refusals: list[Any]) -> list[tuple[str, str]]:
     """Id and rule of each refusal."""
     return [(msg.values[0].value, msg.name) for msg in refusals]
 
@@ -125,7 +125,7 @@ def test_pose_of_an_accepted_proposal_comes_out_alone(
 def test_refused_proposal_is_told_with_rule_and_reason(operator: Operator) -> None:
     operator.propose(x=0.7)
     [status] = operator.refused.wait(1)
-    assert told([status]) == [('run-1', 'workspace')]
+    assert ids_and_rules([status]) == [('run-1', 'workspace')]
     assert status.level == b'\x01'
     assert status.message == 'x is 0.700 m in table: expected -0.500 to 0.500'
     arrays = operator.graph.inbox(DiagnosticArray, '/diagnostics')
@@ -141,12 +141,12 @@ def test_message_that_means_nothing_is_refused(operator: Operator, field: dict[s
     operator.propose(**field)
     operator.propose('run-2')
     operator.accepted.wait(1)
-    assert told(operator.refused.wait(1)) == [('run-1', 'message')]
+    assert ids_and_rules(operator.refused.wait(1)) == [('run-1', 'message')]
 
 
 def test_number_that_is_none_is_refused(operator: Operator) -> None:
     operator.propose(x=NAN)
-    assert told(operator.refused.wait(1)) == [('run-1', 'proposal')]
+    assert ids_and_rules(operator.refused.wait(1)) == [('run-1', 'proposal')]
 
 
 def test_orders_in_words_do_not_open_the_gate(operator: Operator) -> None:
@@ -154,7 +154,7 @@ def test_orders_in_words_do_not_open_the_gate(operator: Operator) -> None:
     operator.propose('run-1', x=0.7, think=orders, task=orders)
     operator.propose('run-2', x=0.1, think=orders, task=orders)
     assert operator.accepted.wait(1)[0].id == 'run-2'
-    assert told(operator.refused.wait(1)) == [('run-1', 'workspace')]
+    assert ids_and_rules(operator.refused.wait(1)) == [('run-1', 'workspace')]
 
 
 def test_without_a_pose_nothing_comes_out(graph: Graph) -> None:
@@ -168,7 +168,7 @@ def test_gate_as_it_is_shipped_is_closed(graph: Graph) -> None:
     operator = Operator(graph, workspace_frame='')
     operator.hold()
     operator.propose()
-    assert told(operator.refused.wait(1)) == [('run-1', 'settings')]
+    assert ids_and_rules(operator.refused.wait(1)) == [('run-1', 'settings')]
     assert operator.accepted == []
 
 
@@ -194,13 +194,13 @@ def test_rules_change_while_it_runs_and_bad_ones_are_refused(operator: Operator)
     changed = operator.graph.parameter(operator.node, 'max_step_m', 0.05)
     assert changed.successful
     operator.propose()
-    assert told(operator.refused.wait(1)) == [('run-1', 'step')]
+    assert ids_and_rules(operator.refused.wait(1)) == [('run-1', 'step')]
     bad = operator.graph.parameter(operator.node, 'workspace_max', [0.5, -0.6, 0.5])
     assert not bad.successful
     assert 'expected each coordinate of workspace_min below' in bad.reason
     operator.graph.parameter(operator.node, 'max_step_m', 0.3)
     operator.propose('run-2', x=0.45)
-    assert told(operator.refused.wait(2))[1] == ('run-2', 'step')
+    assert ids_and_rules(operator.refused.wait(2))[1] == ('run-2', 'step')
 
 
 def test_the_tool_is_named_before_the_gate_is_set_up(operator: Operator) -> None:
@@ -227,7 +227,9 @@ def test_time_that_jumps_back_begins_anew(graph: Graph) -> None:
     operator.accepted.wait(1)
     at(now - 50)
     operator.propose('run-2')
-    assert told(operator.refused.wait(1)) == [('run-2', 'step')]  # the pose is of the future
+    assert ids_and_rules(operator.refused.wait(1)) == [
+        ('run-2', 'step')
+    ]  # the pose is of the future
     operator.hold()
     operator.propose('run-3')
     assert operator.accepted.wait(2)[1].id == 'run-3'
@@ -271,7 +273,7 @@ class TestConfirmation:
         operator.propose()
         operator.waits()
         assert operator.says('run-1', AnswerLabel.VERDICT_WRONG).error_code == 0
-        assert told(operator.refused.wait(1)) == [('run-1', 'confirmation')]
+        assert ids_and_rules(operator.refused.wait(1)) == [('run-1', 'confirmation')]
         assert operator.accepted == []
 
     def test_word_that_does_not_fit_changes_nothing(self, operator: Operator) -> None:
@@ -295,7 +297,7 @@ class TestConfirmation:
         said = operator.says('run-1', AnswerLabel.VERDICT_RIGHT)
         assert said.error_code != 0
         assert 'it is refused now: step: the step is' in said.error_msg
-        assert told(operator.refused.wait(1)) == [('run-1', 'step')]
+        assert ids_and_rules(operator.refused.wait(1)) == [('run-1', 'step')]
 
     def test_what_no_operator_confirms_is_refused(self, graph: Graph) -> None:
         operator = Operator(graph, confirm=True, confirm_within_s=0.1)
@@ -386,7 +388,7 @@ class TestFrames:
         self.propose(operator, 'run-3', 'moon', Point(x=0.1, y=0.2, z=0.3))
         refused = operator.refused.wait(2)
         assert [msg.id for msg in operator.accepted.wait(1)] == ['run-1']
-        assert told(refused) == [('run-2', 'workspace'), ('run-3', 'workspace')]
+        assert ids_and_rules(refused) == [('run-2', 'workspace'), ('run-3', 'workspace')]
         assert 'moon is not known in table' in refused[1].message
         assert _Listener.alive == 1
         operator.graph.change(operator.node, DEACTIVATE)
@@ -411,7 +413,7 @@ class TestFrames:
         assert (operator.accepted, operator.refused) == ([], [])
         self.tell_of(operator, 'arm')
         assert [msg.id for msg in operator.accepted.wait(1)] == ['run-1']
-        assert told(operator.refused.wait(1)) == [('run-2', 'workspace')]
+        assert ids_and_rules(operator.refused.wait(1)) == [('run-2', 'workspace')]
         assert operator.node._proposals._timer.is_canceled()
 
     def test_frame_that_does_not_come_in_time_is_refused(self, graph: Graph, tf2: None) -> None:
@@ -439,7 +441,7 @@ class TestFrames:
         self.tell_of(operator, 'arm')
         wait_for(lambda: not operator.node._poses._line, 'the pose')
         operator.propose('run-2')
-        assert told(operator.refused.wait(1)) == [('run-2', 'step')]
+        assert ids_and_rules(operator.refused.wait(1)) == [('run-2', 'step')]
 
     def test_step_begins_where_tf_knows_the_tool(
         self, graph: Graph, tf2: None, monkeypatch: pytest.MonkeyPatch

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 S = 1_000_000_000
 
 
-def seen(index: int, camera: str = 'front', x: float = 0.0) -> selector.Keyframe:
+def keyframe_with_id(index: int, camera: str = 'front', x: float = 0.0) -> selector.Keyframe:
     """The keyframe with an id, taken where the camera had moved by `x` [m]."""
     return replace(
         keyframe(),
@@ -106,7 +106,7 @@ def test_keyframes_become_deltas(graph: Graph) -> None:
     graph.active(SemanticPerceiver)
     found = graph.inbox(SemanticDelta, 'semantic_delta')
     graph.matched('semantic_delta')
-    show(graph, seen(0), seen(1, x=1.5))
+    show(graph, keyframe_with_id(0), keyframe_with_id(1, x=1.5))
     first, second = found.wait(2)
     assert (first.kind, first.to_id) == (SemanticDelta.KIND_FIRST, 0)
     assert (second.from_id, second.to_id, second.camera) == (0, 1, 'front')
@@ -121,8 +121,8 @@ def test_several_cameras_are_streams_of_their_own(graph: Graph) -> None:
     graph.active(SemanticPerceiver, cameras=['front', 'rear'])
     found = graph.inbox(SemanticDelta, 'semantic_delta')
     graph.matched('semantic_delta')
-    show(graph, seen(0, 'front'), topic='/front/keyframe')
-    show(graph, seen(0, 'rear'), topic='/rear/keyframe')
+    show(graph, keyframe_with_id(0, 'front'), topic='/front/keyframe')
+    show(graph, keyframe_with_id(0, 'rear'), topic='/rear/keyframe')
     found.wait(2)
     assert {(msg.camera, msg.kind) for msg in found} == {('front', 0), ('rear', 0)}
 
@@ -133,10 +133,10 @@ def test_slow_perception_coalesces_and_keeps_the_node_responsive(graph: Graph) -
     found = graph.inbox(SemanticDelta, 'semantic_delta')
     graph.matched('semantic_delta')
     arrays = graph.inbox(DiagnosticArray, '/diagnostics')
-    publisher = show(graph, seen(0))
+    publisher = show(graph, keyframe_with_id(0))
     wait_for(lambda: node._worker.stats().in_flight == 1, 'the first keyframe')
     for index in range(1, 5):
-        publisher.publish(keyframe_to_msg(ROS_MESSAGES, seen(index)))
+        publisher.publish(keyframe_to_msg(ROS_MESSAGES, keyframe_with_id(index)))
     wait_for(lambda: node._worker.stats().submitted == 5, 'the keyframes')
     start = time.monotonic()
     arrays.clear()
@@ -151,7 +151,7 @@ def test_slow_perception_coalesces_and_keeps_the_node_responsive(graph: Graph) -
 def test_focus_looks_again_without_blocking(graph: Graph) -> None:
     perceiver = FakePerceiver()
     node = with_perceiver(graph, perceiver)
-    show(graph, seen(0), seen(1))
+    show(graph, keyframe_with_id(0), keyframe_with_id(1))
     wait_for(lambda: node._worker.keyframe(1, 'front'), 'the keyframes')
     request = Focus.Request(question='a door?', keyframe_ids=[0, 1, 99], deadline_s=5.0)
     looking = graph.call_async(Focus, '/focus', request)
@@ -172,7 +172,7 @@ def test_focus_without_a_deadline_has_the_nodes(graph: Graph) -> None:
     perceiver = FakePerceiver()
     perceiver.go.set()
     node = with_perceiver(graph, perceiver, focus_deadline_s=7.0)
-    show(graph, seen(0))
+    show(graph, keyframe_with_id(0))
     wait_for(lambda: node._worker.keyframe(0, 'front'), 'the keyframe')
     request = Focus.Request(question='a door?', keyframe_ids=[0], deadline_s=0.0)
     assert len(graph.call(Focus, '/focus', request).focus) == 1
@@ -213,7 +213,7 @@ def test_damaged_keyframe_is_counted_and_survived(graph: Graph) -> None:
     publisher = graph.publisher(Keyframe, 'keyframe')
     publisher.publish(msg)
     wait_for(lambda: node._bad_keyframes == 1, 'the damaged keyframe')
-    publisher.publish(keyframe_to_msg(ROS_MESSAGES, seen(0)))
+    publisher.publish(keyframe_to_msg(ROS_MESSAGES, keyframe_with_id(0)))
     found.wait(1)
 
 
@@ -240,7 +240,7 @@ def test_model_that_dies_is_stood_in_for(graph: Graph) -> None:
         server.default = Script(status=500)
         found = graph.inbox(SemanticDelta, 'semantic_delta')
         graph.matched('semantic_delta')
-        show(graph, seen(0))
+        show(graph, keyframe_with_id(0))
         [delta] = found.wait(1)
     assert (delta.model.name, delta.model.rung) == ('classical', ModelInfo.RUNG_LOCAL)
     assert node.report().values['stood_in'] == 1
@@ -260,7 +260,7 @@ def test_failure_without_a_stand_in_is_said(graph: Graph) -> None:
         server.default = Script(status=500)
         found = graph.inbox(SemanticDelta, 'semantic_delta')
         graph.matched('semantic_delta')
-        show(graph, seen(0))
+        show(graph, keyframe_with_id(0))
         [delta] = found.wait(1)
     assert delta.kind == SemanticDelta.KIND_FAILED
     assert 'status 500' in delta.error
@@ -295,7 +295,7 @@ def test_setting_of_the_perceiver_takes_effect_at_configure(graph: Graph) -> Non
     assert '"classical.use_odometry": false' in node.provenance()
     found = graph.inbox(SemanticDelta, 'semantic_delta')
     graph.matched('semantic_delta')
-    show(graph, seen(0), seen(1, x=1.5))
+    show(graph, keyframe_with_id(0), keyframe_with_id(1, x=1.5))
     assert found.wait(2)[1].action != 'moved forward 1.5 m'
 
 
@@ -305,7 +305,7 @@ def test_three_rounds_of_the_lifecycle(graph: Graph) -> None:
     for round_trip in range(3):
         graph.change(node, CONFIGURE, ACTIVATE)
         graph.matched('/robot1/semantic_delta')
-        publisher = show(graph, seen(0), topic='/robot1/keyframe')
+        publisher = show(graph, keyframe_with_id(0), topic='/robot1/keyframe')
         assert found.wait(round_trip + 1)[round_trip].kind == SemanticDelta.KIND_FIRST
         graph.outsider.destroy_publisher(publisher)
         graph.change(node, DEACTIVATE, CLEANUP)
@@ -320,7 +320,7 @@ def test_a_detector_names_what_the_node_sees(graph: Graph, red_lamps: Path) -> N
     image = view(7).copy()
     height, width = image.shape[:2]
     image[height // 4 : height // 2, width // 4 : width // 2] = (0, 0, 255)
-    show(graph, replace(seen(0), image=encode_image(image, 95)))
+    show(graph, replace(keyframe_with_id(0), image=encode_image(image, 95)))
     (delta,) = found.wait(1)
     assert 'red lamp' in {item.label for item in delta.items}
     assert delta.model.digest.startswith('sha256:')
@@ -344,14 +344,14 @@ def test_a_model_and_a_detector_give_each_thing_once(graph: Graph, red_lamps: Pa
         image = view(7).copy()
         height, width = image.shape[:2]
         image[height // 4 : height // 2, width // 4 : width // 2] = (0, 0, 255)
-        show(graph, replace(seen(0), image=encode_image(image, 95)))
+        show(graph, replace(keyframe_with_id(0), image=encode_image(image, 95)))
         (delta,) = found.wait(1)
         labels = [item.label for item in delta.items]
         assert labels[:2] == ['red desk lamp', 'door']
         assert delta.items[0].size_rad > 0  # the detector's, which the model does not give
         assert delta.model.name == 'scripted + detector/red'
         server.default = Script(status=500)
-        show(graph, replace(seen(1), image=encode_image(image, 95)))
+        show(graph, replace(keyframe_with_id(1), image=encode_image(image, 95)))
         (_, stood_in) = found.wait(2)
     assert 'red lamp' in {item.label for item in stood_in.items}
     assert (stood_in.model.name, stood_in.model.rung) == ('detector/red', ModelInfo.RUNG_LOCAL)

@@ -164,7 +164,7 @@ def test_cancel_service_ends_goals_and_requests_as_cancelled(asker: Asker) -> No
     asker.server.default = HANGING
     handle = asker.goal()
     once = asker.graph.call_async(AskOnce, '/ask_once', AskOnce.Request(**WHERE))
-    wait_for(lambda: asker.node._queue.waiting() == 2, 'two questions')
+    wait_for(lambda: asker.node._queue.pending() == 2, 'two questions')
     response = asker.graph.call(Trigger, '/cancel_ask', Trigger.Request())
     assert response.message == '2 questions cancelled'
     status, result = asker.graph.goal_result(handle)
@@ -267,7 +267,7 @@ def test_answer_that_cannot_be_published_ends_its_request(
     monkeypatch.setattr(asker.node._answers, 'publish', broken)
     response = asker.graph.call(AskOnce, '/ask_once', AskOnce.Request(**WHERE))
     assert response.answer.text == 'right'
-    wait_for(lambda: not asker.node._queue.waiting(), 'an empty line')
+    wait_for(lambda: not asker.node._queue.pending(), 'an empty line')
 
 
 def test_full_line_is_busy(graph: Graph, server: ChatServer) -> None:

@@ -5,7 +5,7 @@ import threading
 import time
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.nodes.worker import deferred, Worker
+from embodied_r_ros.nodes.worker import make_future, Worker
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.node import Node
 from std_srvs.srv import Trigger
@@ -106,7 +106,7 @@ class Slow(Node):
         self.create_service(Trigger, 'slow', self.answer, callback_group=group)
 
     async def answer(self, request: Trigger.Request, response: Trigger.Response) -> Any:
-        later = deferred(self)
+        later = make_future(self)
         threading.Timer(0.2, later.set_result, ['done']).start()
         response.message = await later
         return response

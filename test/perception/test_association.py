@@ -16,7 +16,7 @@ FORWARD = Motion(MotionSource.TWO_VIEW, 0.0, 0.0, 0.0, (1.0, 0.0, 0.0))
 SIZE = math.radians(6)
 
 
-def seen(bearing_deg: float, colour: str = 'red', shape: str = 'round') -> ColouredObject:
+def object_at(bearing_deg: float, colour: str = 'red', shape: str = 'round') -> ColouredObject:
     return ColouredObject(
         colour, shape, math.radians(bearing_deg), 0.0, SIZE, SIZE, (1, 0, 0), False, False, 1.0
     )
@@ -28,7 +28,7 @@ def after(motion: Motion, point: tuple[float, float, float]) -> ColouredObject:
     bearing, elevation = direction_of_vector(
         rotation.T @ (np.array(point) - np.array(motion.translation))
     )
-    return replace(seen(0), bearing_rad=bearing, elevation_rad=elevation)
+    return replace(object_at(0), bearing_rad=bearing, elevation_rad=elevation)
 
 
 def before(point: tuple[float, float, float]) -> ColouredObject:
@@ -55,15 +55,17 @@ def test_what_moved_lies_off_its_arc() -> None:
 
 
 def test_objects_at_rest_are_in_view_while_the_camera_turns() -> None:
-    assert statuses([seen(20)], [seen(20 - math.degrees(0.5))], TURNED) == [ItemStatus.VISIBLE]
+    assert statuses([object_at(20)], [object_at(20 - math.degrees(0.5))], TURNED) == [
+        ItemStatus.VISIBLE
+    ]
 
 
 def test_an_object_that_goes_across_the_view_moved() -> None:
-    assert statuses([seen(20)], [seen(8)], TURNED) == [ItemStatus.MOVED]
+    assert statuses([object_at(20)], [object_at(8)], TURNED) == [ItemStatus.MOVED]
 
 
 def test_new_and_gone_objects_are_told_by_colour() -> None:
-    pairs = associate([seen(0, 'red')], [seen(0, 'blue')], TURNED)
+    pairs = associate([object_at(0, 'red')], [object_at(0, 'blue')], TURNED)
     assert [(pair.status, pair.earlier, pair.later) for pair in pairs] == [
         (ItemStatus.APPEARED, None, 0),
         (ItemStatus.LEFT, 0, None),
@@ -72,16 +74,18 @@ def test_new_and_gone_objects_are_told_by_colour() -> None:
 
 def test_of_two_alike_each_finds_its_own() -> None:
     turn = math.degrees(0.5)
-    pairs = associate([seen(30), seen(0)], [seen(-turn), seen(30 - turn)], TURNED)
+    pairs = associate(
+        [object_at(30), object_at(0)], [object_at(-turn), object_at(30 - turn)], TURNED
+    )
     assert [(pair.earlier, pair.later) for pair in pairs] == [(1, 0), (0, 1)]
     assert {pair.status for pair in pairs} == {ItemStatus.VISIBLE}
 
 
 def test_of_two_alike_none_is_said_to_move() -> None:
     turn = math.degrees(0.5)
-    pairs = associate([seen(30), seen(-10)], [seen(30 - turn)], TURNED)
+    pairs = associate([object_at(30), object_at(-10)], [object_at(30 - turn)], TURNED)
     assert [pair.status for pair in pairs] == [ItemStatus.VISIBLE, ItemStatus.LEFT]
-    pairs = associate([seen(30), seen(-10)], [seen(5)], TURNED)
+    pairs = associate([object_at(30), object_at(-10)], [object_at(5)], TURNED)
     assert [pair.status for pair in pairs] == [
         ItemStatus.APPEARED,
         ItemStatus.LEFT,
@@ -90,23 +94,25 @@ def test_of_two_alike_none_is_said_to_move() -> None:
 
 
 def test_a_silhouette_may_change_with_the_side_that_is_seen() -> None:
-    later = seen(20 - math.degrees(0.5), shape='blocky')
-    assert statuses([seen(20, shape='flat')], [later], TURNED) == [ItemStatus.VISIBLE]
+    later = object_at(20 - math.degrees(0.5), shape='blocky')
+    assert statuses([object_at(20, shape='flat')], [later], TURNED) == [ItemStatus.VISIBLE]
 
 
 def test_an_uncertain_motion_moves_nothing() -> None:
-    [pair] = associate([seen(20)], [seen(8)], TURNED, slack_rad=math.radians(20))
+    [pair] = associate([object_at(20)], [object_at(8)], TURNED, slack_rad=math.radians(20))
     assert pair.status is ItemStatus.VISIBLE
 
 
 def test_without_a_motion_only_colours_are_compared() -> None:
     unknown = Motion()
-    assert statuses([seen(30)], [seen(-30)], unknown) == [ItemStatus.VISIBLE]
-    assert statuses([seen(0)], [seen(0, 'blue')], unknown) == [
+    assert statuses([object_at(30)], [object_at(-30)], unknown) == [ItemStatus.VISIBLE]
+    assert statuses([object_at(0)], [object_at(0, 'blue')], unknown) == [
         ItemStatus.APPEARED,
         ItemStatus.LEFT,
     ]
 
 
 def test_without_a_motion_of_several_alike_none_left() -> None:
-    assert statuses([seen(30), seen(0)], [seen(10)], Motion()) == [ItemStatus.VISIBLE]
+    assert statuses([object_at(30), object_at(0)], [object_at(10)], Motion()) == [
+        ItemStatus.VISIBLE
+    ]

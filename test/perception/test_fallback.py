@@ -47,26 +47,26 @@ class FakePerceiver:
         return self.model
 
 
-def ladder(first_fails: bool, second_fails: bool = False) -> FallbackPerceiver:
-    return ladder_of(
+def fallback_with_failures(first_fails: bool, second_fails: bool = False) -> FallbackPerceiver:
+    return fallback_of(
         FakePerceiver(Rung.PRIMARY, first_fails), FakePerceiver(Rung.LOCAL, second_fails)
     )
 
 
-def ladder_of(*perceivers: FakePerceiver, wait_s: float = 600.0) -> FallbackPerceiver:
+def fallback_of(*perceivers: FakePerceiver, wait_s: float = 600.0) -> FallbackPerceiver:
     config = FallbackConfig(first_wait_s=wait_s, longest_wait_s=wait_s)
     return FallbackPerceiver({one.model.rung: one for one in perceivers}, config)
 
 
 def test_first_rung_speaks_while_it_can() -> None:
-    perceiver = ladder(first_fails=False)
+    perceiver = fallback_with_failures(first_fails=False)
     assert perceiver.perceive(None, keyframe()).model.rung is Rung.PRIMARY
     assert perceiver.focus('what?', (), keyframe(), 1.0).text == 'PRIMARY'
     assert perceiver.stood_in == 0
 
 
 def test_second_rung_stands_in_and_says_so() -> None:
-    perceiver = ladder(first_fails=True)
+    perceiver = fallback_with_failures(first_fails=True)
     delta = perceiver.perceive(None, keyframe())
     assert (delta.kind, delta.model.rung) == (DeltaKind.CHANGE, Rung.LOCAL)
     assert perceiver.focus('what?', (), keyframe(), 1.0).text == 'LOCAL'
@@ -75,7 +75,7 @@ def test_second_rung_stands_in_and_says_so() -> None:
 
 
 def test_failure_of_both_is_the_failure_of_the_first() -> None:
-    perceiver = ladder(first_fails=True, second_fails=True)
+    perceiver = fallback_with_failures(first_fails=True, second_fails=True)
     delta = perceiver.perceive(None, keyframe())
     assert (delta.kind, delta.error) == (DeltaKind.FAILED, 'PRIMARY')
     assert perceiver.stood_in == 0
@@ -85,7 +85,7 @@ def test_failure_of_both_is_the_failure_of_the_first() -> None:
 
 def test_perceiver_that_failed_is_not_asked_until_it_is_well_and_then_climbs_back() -> None:
     first, second = FakePerceiver(Rung.PRIMARY, fails=True), FakePerceiver(Rung.LOCAL)
-    perceiver = ladder_of(first, second, wait_s=0.02)
+    perceiver = fallback_of(first, second, wait_s=0.02)
     assert perceiver.perceive(None, keyframe()).model.rung is Rung.LOCAL
     assert perceiver.perceive(None, keyframe()).model.rung is Rung.LOCAL
     assert first.asked == 1
@@ -101,14 +101,14 @@ def test_perceiver_that_failed_is_not_asked_until_it_is_well_and_then_climbs_bac
 
 def test_three_rungs_are_tried_in_order() -> None:
     rungs = (Rung.LOCAL, Rung.PRIMARY, Rung.SECONDARY)
-    perceiver = ladder_of(*(FakePerceiver(rung, rung is not Rung.LOCAL) for rung in rungs))
+    perceiver = fallback_of(*(FakePerceiver(rung, rung is not Rung.LOCAL) for rung in rungs))
     assert perceiver.perceive(None, keyframe()).model.rung is Rung.LOCAL
     assert list(perceiver.problems()) == [Rung.PRIMARY, Rung.SECONDARY]
     perceiver.close()
 
 
 def test_keyframe_that_nobody_can_tell_of_blames_nobody() -> None:
-    perceiver = ladder(first_fails=True, second_fails=True)
+    perceiver = fallback_with_failures(first_fails=True, second_fails=True)
     perceiver.perceive(None, keyframe())
     assert perceiver.problems() == {}
 
@@ -118,7 +118,7 @@ def test_perceiver_that_breaks_in_an_unforeseen_way_is_stood_in_for() -> None:
         def perceive(self, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
             raise ZeroDivisionError
 
-    perceiver = ladder_of(Broken(Rung.PRIMARY), FakePerceiver(Rung.LOCAL))
+    perceiver = fallback_of(Broken(Rung.PRIMARY), FakePerceiver(Rung.LOCAL))
     assert perceiver.perceive(None, keyframe()).model.rung is Rung.LOCAL
     assert perceiver.problems() == {Rung.PRIMARY: 'ZeroDivisionError:'}
     perceiver.close()
@@ -135,7 +135,7 @@ def test_look_splits_its_time_over_the_rungs() -> None:
             msg = 'late'
             raise DeadlineError(msg)
 
-    perceiver = ladder_of(Late(Rung.PRIMARY), Late(Rung.LOCAL))
+    perceiver = fallback_of(Late(Rung.PRIMARY), Late(Rung.LOCAL))
     with pytest.raises(DeadlineError, match='late'):
         perceiver.focus('what?', (), keyframe(), 10.0)
     assert [round(one) for one in given] == [5, 10]
@@ -153,7 +153,7 @@ def test_look_that_is_late_counts_where_the_model_had_time(
             msg = 'late'
             raise DeadlineError(msg)
 
-    perceiver = ladder_of(Late(Rung.PRIMARY), FakePerceiver(Rung.LOCAL))
+    perceiver = fallback_of(Late(Rung.PRIMARY), FakePerceiver(Rung.LOCAL))
     assert perceiver.focus('what?', (), keyframe(), deadline_s).text == 'LOCAL'
     assert bool(perceiver.problems()) == to_blame
     perceiver.close()
@@ -164,9 +164,9 @@ def test_start_takes_the_best_rung_that_answers() -> None:
         def info(self) -> ModelInfo:
             raise ModelError(self.model.name)
 
-    perceiver = ladder_of(Absent(Rung.PRIMARY), FakePerceiver(Rung.LOCAL))
+    perceiver = fallback_of(Absent(Rung.PRIMARY), FakePerceiver(Rung.LOCAL))
     assert perceiver.start().rung is Rung.LOCAL
     assert perceiver.problems() == {Rung.PRIMARY: 'PRIMARY'}
     perceiver.close()
     with pytest.raises(ModelError, match='PRIMARY; LOCAL'):
-        ladder_of(Absent(Rung.PRIMARY), Absent(Rung.LOCAL)).start()
+        fallback_of(Absent(Rung.PRIMARY), Absent(Rung.LOCAL)).start()

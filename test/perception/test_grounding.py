@@ -42,7 +42,7 @@ ASIDE = pose_at(-1.0, 0.8, 1.0, 0.0, 0.2)
 WORDS = {'direction': 'right', 'height': 'above', 'confidence': 'high'}
 
 
-def written(box: Box, convention: str, size: tuple[int, int]) -> list[float]:
+def model_shares(box: Box, convention: str, size: tuple[int, int]) -> list[float]:
     """Shares as a model writes them."""
     scale = {'pixels': size, 'unit': (1, 1), 'thousandths': (1000, 1000)}[convention]
     return [round(share * scale[side % 2], 3) for side, share in enumerate(box)]
@@ -92,7 +92,7 @@ def test_a_box_gives_direction_size_and_distance(convention: str, pixels_per_ima
             {
                 'label': 'grey chair',
                 **WORDS,
-                'box': written(share_of(CHAIR, EYE), convention, size),
+                'box': model_shares(share_of(CHAIR, EYE), convention, size),
             }
         ]
 
@@ -121,7 +121,7 @@ def test_depth_places_what_a_model_names_and_says_so() -> None:
     """Without a pose, so that neither two views nor the floor could."""
 
     def items(size: tuple[int, int]) -> list[dict[str, Any]]:
-        box = written(share_of(CHAIR, EYE), 'unit', size)
+        box = model_shares(share_of(CHAIR, EYE), 'unit', size)
         return [{'label': 'grey chair', **WORDS, 'box': box}]
 
     metres = Room(0, contrast=0.6).depth(EYE, (CHAIR,))
@@ -140,8 +140,8 @@ def pair(
 
     def items(size: tuple[int, int]) -> list[dict[str, Any]]:
         boxes = {
-            'box': written(box, 'thousandths', size) if box else [],
-            'earlier_box': written(earlier_box, 'thousandths', size) if earlier_box else [],
+            'box': model_shares(box, 'thousandths', size) if box else [],
+            'earlier_box': model_shares(earlier_box, 'thousandths', size) if earlier_box else [],
         }
         return [{'label': label, 'status': status, **WORDS, **boxes}]
 
@@ -181,8 +181,8 @@ def test_two_views_place_what_a_model_names() -> None:
                 'label': 'cup',
                 'status': 'visible',
                 **WORDS,
-                'box': written(NOW, 'thousandths', size),
-                'earlier_box': written(BEFORE, 'thousandths', size),
+                'box': model_shares(NOW, 'thousandths', size),
+                'earlier_box': model_shares(BEFORE, 'thousandths', size),
             }
         ]
 
@@ -253,7 +253,7 @@ def test_the_golden_image_tells_conventions_apart(convention: str) -> None:
     assert set(truth) == set(golden_labels())
     boxes: dict[str, Box] = {}
     for label, box in truth.items():
-        left, top, right, bottom = written(box, convention, GOLDEN_SIZE)
+        left, top, right, bottom = model_shares(box, convention, GOLDEN_SIZE)
         boxes[label] = (left, top, right, bottom)
     result = judge_golden(boxes)
     assert result.best == convention
@@ -269,7 +269,7 @@ def golden_model(convention: str) -> Callable[[RecordedRequest], Script]:
         if not request.images:
             return Script(('ok',))
         items = [
-            {'label': label, 'box': written(box, convention, GOLDEN_SIZE)}
+            {'label': label, 'box': model_shares(box, convention, GOLDEN_SIZE)}
             for label, box in golden_truth().items()
         ]
         return Script((json.dumps({'items': items}),))

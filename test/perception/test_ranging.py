@@ -20,7 +20,7 @@ BLUE = (210, 60, 20)
 EYE = pose_at(-0.5, 0.2, 1.1, 0.1, 0.2)
 
 
-def found(solid: Solid, pose: Pose = EYE) -> ColouredObject:
+def only_object(solid: Solid, pose: Pose = EYE) -> ColouredObject:
     [item] = find_objects(Room(0, 0.5).view(pose, (solid,)), CAMERA, pose.orientation)
     return item
 
@@ -38,12 +38,12 @@ def test_what_stands_on_the_floor_has_a_distance(solid: Solid) -> None:
     floor = floor_below(EYE, 0.0)
     assert floor is not None
     true = math.dist(EYE.position, solid.centre)
-    assert distance_on_floor(found(solid), floor) == pytest.approx(true, rel=0.08)
+    assert distance_on_floor(only_object(solid), floor) == pytest.approx(true, rel=0.08)
 
 
 def test_the_height_of_the_camera_can_be_stated() -> None:
     level = pose_at(-0.5, 0.2, 1.1)
-    item = found(Solid((2.0, 0.4, 0.2), (0.4, 0.4, 0.4), BLUE), level)
+    item = only_object(Solid((2.0, 0.4, 0.2), (0.4, 0.4, 0.4), BLUE), level)
     floor = floor_below(None, 1.1)
     assert floor is not None
     true = math.dist(level.position, (2.0, 0.4, 0.2))
@@ -58,21 +58,21 @@ def test_without_a_height_there_is_no_floor() -> None:
 def test_what_is_above_the_horizon_has_no_distance() -> None:
     floor = floor_below(EYE, 0.0)
     assert floor is not None
-    high = found(Solid((2.0, 0.3, 1.5), (0.4, 0.4, 0.4), BLUE))
+    high = only_object(Solid((2.0, 0.3, 1.5), (0.4, 0.4, 0.4), BLUE))
     assert math.isnan(distance_on_floor(high, floor))
 
 
 def test_what_would_be_too_large_does_not_stand_on_the_floor() -> None:
     floor = floor_below(EYE, 0.0)
     assert floor is not None
-    on_a_table = found(Solid((1.5, 0.3, 0.9), (0.4, 0.4, 0.4), BLUE))
+    on_a_table = only_object(Solid((1.5, 0.3, 0.9), (0.4, 0.4, 0.4), BLUE))
     assert math.isnan(distance_on_floor(on_a_table, floor))
 
 
 def test_what_the_lower_edge_cuts_off_has_no_distance() -> None:
     floor = floor_below(EYE, 0.0)
     assert floor is not None
-    item = found(Solid((1.5, 0.4, 0.2), (0.4, 0.4, 0.4), BLUE))
+    item = only_object(Solid((1.5, 0.4, 0.2), (0.4, 0.4, 0.4), BLUE))
     assert math.isnan(distance_on_floor(replace(item, is_cut_below=True), floor))
 
 

@@ -10,7 +10,7 @@ import random
 from embodied_r_ros.episodes.episode import Episode
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_episode, rows_of_images
-from embodied_r_ros.questions.indoor import Draft, KINDS, Moment, quarter, Unsolved
+from embodied_r_ros.questions.indoor import Draft, KINDS, Moment, NoSolution, quarter_name
 from embodied_r_ros.questions.splits import split_of
 from embodied_r_ros.reasoning.image_targets import asked_kind, FORMS, ImageTarget
 from embodied_r_ros.types.deltas import DeltaKind, Item, ItemStatus, SemanticDelta
@@ -120,7 +120,7 @@ def test_without_poses_and_layout_nothing_is_made_up() -> None:
     bare = Moment(DELTAS)
     for kind, ask in KINDS.items():
         made = ask(bare, random.Random(3), False)
-        assert isinstance(made, Unsolved) or made.source == 'foreign', kind
+        assert isinstance(made, NoSolution) or made.source == 'foreign', kind
 
 
 def test_odometry_alone_proves_motion() -> None:
@@ -159,7 +159,7 @@ def test_return_is_to_the_first_place_and_the_first_view(end: Pose, solution: st
 )
 def test_doubtful_return_is_not_asked(middle: Pose, end: Pose, reason: str) -> None:
     moment = Moment(DELTAS, (at(0, 0, 1, 0), middle, end))
-    assert KINDS['revisit'](moment, random.Random(0), False) == Unsolved(reason)
+    assert KINDS['revisit'](moment, random.Random(0), False) == NoSolution(reason)
 
 
 @pytest.mark.parametrize('tilt_deg', [0, 20, 45, 60])
@@ -207,7 +207,7 @@ def test_what_no_such_world_has_is_not_asked_for() -> None:
     [(0, 'ahead'), (90, 'left'), (180, 'behind'), (-180, 'behind'), (270, 'right'), (45, None)],
 )
 def test_quarters_leave_out_their_borders(angle: float, name: str | None) -> None:
-    assert quarter(angle) == name
+    assert quarter_name(angle) == name
 
 
 def episode() -> Episode:

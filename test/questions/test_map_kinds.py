@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 import re
 
-from embodied_r_ros.questions.indoor import Draft, Unsolved
+from embodied_r_ros.questions.indoor import Draft, NoSolution
 from embodied_r_ros.questions.map_kinds import MapMoment
 from embodied_r_ros.questions.map_rows import MAP_KINDS, UNKNOWN_KINDS
 from embodied_r_ros.questions.wordings import MAP_WORDINGS, wording_pattern
@@ -88,7 +88,7 @@ def reason(kind: str, known: MapMoment) -> str:
     made = {MAP_KINDS[kind](known, Random(seed), False) for seed in range(10)}
     assert len(made) == 1
     unsolved = made.pop()
-    assert isinstance(unsolved, Unsolved)
+    assert isinstance(unsolved, NoSolution)
     return unsolved.reason
 
 
@@ -450,7 +450,7 @@ def test_empty_map_and_map_without_a_path_ask_nothing_wrong(kind: str) -> None:
     for seed in range(5):
         made = MAP_KINDS[kind](empty, Random(seed), False)
         assert (
-            isinstance(made, Unsolved)
+            isinstance(made, NoSolution)
             or made.truth.get('no_size_of')
             or made.truth.get('count') == 0
         )
@@ -470,9 +470,9 @@ def test_last_wording_is_for_tests_alone(kind: str) -> None:
     rare = wording_pattern(MAP_WORDINGS[kind][-1])
     for seed in range(30):
         made = MAP_KINDS[kind](WALK, Random(seed), False)
-        assert isinstance(made, Unsolved) or not rare.fullmatch(made.question)
+        assert isinstance(made, NoSolution) or not rare.fullmatch(made.question)
         made = MAP_KINDS[kind](WALK, Random(seed), True)
-        assert isinstance(made, Unsolved) or rare.fullmatch(made.question)
+        assert isinstance(made, NoSolution) or rare.fullmatch(made.question)
 
 
 def test_wordings_are_those_of_the_benchmark() -> None:

@@ -12,7 +12,7 @@ from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_episode
-from embodied_r_ros.questions.indoor import Moment, Unsolved
+from embodied_r_ros.questions.indoor import Moment, NoSolution
 from embodied_r_ros.questions.map_kinds import MapMoment
 from embodied_r_ros.questions.map_rows import (
     as_in_rows,
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
 LEVEL = Pose((0.0, 0.0, 1.0), (0.0, 0.0, 0.0, 1.0), 'odom')
 
 
-def known(truth: Layout, count: int = len(DELTAS)) -> MapMoment:
+def map_moment(truth: Layout, count: int = len(DELTAS)) -> MapMoment:
     made = layout_map(Moment(DELTAS[:count], POSES[:count], truth))
     assert isinstance(made, MapMoment)
     return made
 
 
 def test_layout_gives_what_was_seen_so_far() -> None:
-    labels = [landmark.label for landmark in known(layout()).scene.landmarks]
+    labels = [landmark.label for landmark in map_moment(layout()).scene.landmarks]
     assert labels == ['red tall object', 'blue round object', 'green flat object']
-    early = known(layout(), 2).scene
+    early = map_moment(layout(), 2).scene
     assert [landmark.label for landmark in early.landmarks] == ['red tall object']
     assert early.landmarks[0].last_seen_ns == 2 * SECOND_NS
     assert early.room_area_m2 == 100.0
@@ -62,7 +62,7 @@ def test_layout_gives_what_was_seen_so_far() -> None:
 def test_pose_now_is_level_and_wrapped() -> None:
     truth = layout()
     turned = replace(truth.images[-1], yaw_rad=math.radians(90 + 720))
-    now = known(replace(truth, images=(*truth.images[:-1], turned))).now
+    now = map_moment(replace(truth, images=(*truth.images[:-1], turned))).now
     assert now is not None
     assert now.yaw_rad == pytest.approx(math.pi / 2, abs=1e-4)
 
@@ -72,7 +72,7 @@ def test_what_moved_out_of_view_is_in_the_map_and_is_not_asked_about() -> None:
     red = truth.objects[0]
     there, away = red.spans[0].start, (9.0, 9.0, 1.0)
     spans = (Span(0, 3 * SECOND_NS, there, there), Span(3 * SECOND_NS, 99 * SECOND_NS, away, away))
-    made = known(replace(truth, objects=(replace(red, spans=spans), *truth.objects[1:])))
+    made = map_moment(replace(truth, objects=(replace(red, spans=spans), *truth.objects[1:])))
     assert made.scene.landmarks[0].position == there
     assert made.doubtful == {'red tall object'}
     assert 'red tall object' not in made.things
@@ -81,7 +81,9 @@ def test_what_moved_out_of_view_is_in_the_map_and_is_not_asked_about() -> None:
 def test_label_of_which_some_were_missed_is_not_counted() -> None:
     truth = layout()
     twin = replace(truth.objects[0], id=4, first_seen_ns=0, last_seen_ns=0)
-    assert known(replace(truth, objects=(*truth.objects, twin))).doubtful == {'red tall object'}
+    assert map_moment(replace(truth, objects=(*truth.objects, twin))).doubtful == {
+        'red tall object'
+    }
 
 
 @pytest.mark.parametrize(('degrees', 'size'), [(20, (0.2, 0.5, 1)), (80, (0.5, 0.2, 1))])
@@ -90,12 +92,12 @@ def test_size_is_turned_to_the_nearest_axis(
 ) -> None:
     truth = layout()
     red = replace(truth.objects[0], size=(0.2, 0.5, 1.0), yaw_rad=math.radians(degrees))
-    made = known(replace(truth, objects=(red, *truth.objects[1:])))
+    made = map_moment(replace(truth, objects=(red, *truth.objects[1:])))
     assert made.scene.landmarks[0].size == size
 
 
 def test_without_a_layout_there_is_no_map_yet() -> None:
-    assert layout_map(Moment(DELTAS, POSES)) == Unsolved('no true layout, and no map')
+    assert layout_map(Moment(DELTAS, POSES)) == NoSolution('no true layout, and no map')
 
 
 def test_rows_of_today_are_the_same_with_rows_about_the_map() -> None:

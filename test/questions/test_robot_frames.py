@@ -9,7 +9,7 @@ from typing import Any
 
 from embodied_r_ros.arm.demonstration import ArmEpisode, ArmState
 from embodied_r_ros.arm.table import PlacingConfig
-from embodied_r_ros.arm.task_frame import turned
+from embodied_r_ros.arm.task_frame import rotate_quarters
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import EVERY_KIND
@@ -33,7 +33,7 @@ def test_words_hold_for_the_camera_wherever_it_stands(bearing_deg: float, quarte
     assert rows
     for row in rows:
         index = row.meta['state_index']
-        assert row.state == turned(shown.states[index].position, quarters)
+        assert row.state == rotate_quarters(shown.states[index].position, quarters)
         end = f'_turned_{90 * quarters}' if quarters else ''
         assert row.frame_id == f'table_center{end}'
         assert Row.from_json(row.to_json()).question_type == row.question_type

@@ -13,7 +13,7 @@ from embodied_r_ros.arm.candidates import propose_candidates, SeenThing
 from embodied_r_ros.arm.robot import load_robot, Robot, RobotMetadata, RobotQuestionsConfig
 from embodied_r_ros.arm.table import PlacingConfig
 from embodied_r_ros.arm.task_frame import Movement, movements
-from embodied_r_ros.questions.arm_options import rounded, workspace, wrong_movements
+from embodied_r_ros.questions.arm_options import round_position, workspace, wrong_movements
 from embodied_r_ros.questions.coverage import Coverage
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,7 +46,8 @@ def test_wrong_positions_of_the_workspace_are_in_it_and_not_below_the_table() ->
     for row in rows_of(distractors='workspace'):
         if row.question_type == 'movement':
             continue
-        for wrong in set(positions(row)) - {rounded(row.state), rounded(row.keypoint)}:  # type: ignore[arg-type]
+        own = {round_position(place) for place in (row.state, row.keypoint)}  # type: ignore[arg-type]
+        for wrong in set(positions(row)) - own:
             pairs = zip(low, wrong, high, strict=True)
             assert all(a - 5e-4 <= b <= c + 5e-4 for a, b, c in pairs)
     bare = Robot('bare', RobotMetadata(reference=(0.0, 0.0, 0.01)))

@@ -52,7 +52,7 @@ class FakeClient:
         return ModelInfo('second' if self.said == LEFT else 'first')
 
 
-def ladder_of(*clients: FakeClient) -> ChatFallback:
+def fallback_of(*clients: FakeClient) -> ChatFallback:
     rungs = (Rung.PRIMARY, Rung.SECONDARY, Rung.LOCAL)
     made = chat_fallback(dict(zip(rungs, clients, strict=False)), SLOW_LOOKS)
     made.close()  # nothing is looked at again: what failed stays out
@@ -71,7 +71,7 @@ def ask(ladder: ChatFallback, deadline_s: float = 10.0, **options: object) -> An
 
 def test_primary_answers_while_it_can() -> None:
     second = FakeClient(LEFT)
-    answer = ask(ladder_of(FakeClient(), second))
+    answer = ask(fallback_of(FakeClient(), second))
     assert (answer.text, answer.model.rung, answer.freshness) == (
         'right',
         Rung.PRIMARY,
@@ -92,7 +92,7 @@ def test_primary_answers_while_it_can() -> None:
     ids=['killed', 'no format', 'no option', 'no weights', 'hung'],
 )
 def test_lower_rung_answers_for_one_that_fails_and_is_named(broken: FakeClient) -> None:
-    ladder = ladder_of(broken, FakeClient(LEFT))
+    ladder = fallback_of(broken, FakeClient(LEFT))
     answer = ask(ladder, deadline_s=2.0)
     assert (answer.text, answer.model.rung) == ('left', Rung.SECONDARY)
     assert answer.model.name == 'second'
@@ -107,14 +107,14 @@ def test_lower_rung_answers_for_one_that_fails_and_is_named(broken: FakeClient) 
 def test_time_is_split_over_the_rungs_that_are_left() -> None:
     clients = FakeClient(hangs=True), FakeClient(hangs=True), FakeClient(LEFT)
     start = time.monotonic()
-    answer = ask(ladder_of(*clients), deadline_s=1.0)
+    answer = ask(fallback_of(*clients), deadline_s=1.0)
     assert time.monotonic() - start < 1.0
     assert answer.model.rung is Rung.LOCAL
     assert [round(client.given_s[0], 1) for client in clients[:2]] == [0.5, 0.2]
 
 
 def test_refusal_of_all_tells_why_of_each_within_the_deadline() -> None:
-    ladder = ladder_of(FakeClient('', ModelError('status 500')), FakeClient(hangs=True))
+    ladder = fallback_of(FakeClient('', ModelError('status 500')), FakeClient(hangs=True))
     start = time.monotonic()
     with pytest.raises(Refusal) as refusal:
         ask(ladder, deadline_s=0.5)
@@ -130,7 +130,7 @@ def test_refusal_of_all_tells_why_of_each_within_the_deadline() -> None:
 
 def test_refusal_keeps_what_the_model_said() -> None:
     with pytest.raises(Refusal) as refusal:
-        ask(ladder_of(FakeClient('I would say right')))
+        ask(fallback_of(FakeClient('I would say right')))
     assert refusal.value.answer.completion == 'I would say right'
     assert refusal.value.answer.model == replace(
         refusal.value.answer.model, rung=Rung.REFUSE, name='first'
@@ -139,7 +139,7 @@ def test_refusal_keeps_what_the_model_said() -> None:
 
 def test_where_all_failed_a_question_finds_the_one_that_is_well_again() -> None:
     first, second = FakeClient(error=ModelError('a')), FakeClient(error=ModelError('b'))
-    ladder = ladder_of(first, second)
+    ladder = fallback_of(first, second)
     with pytest.raises(Refusal):
         ask(ladder)
     first.error = None
@@ -147,14 +147,14 @@ def test_where_all_failed_a_question_finds_the_one_that_is_well_again() -> None:
 
 
 def test_impatient_question_does_not_count_against_a_model() -> None:
-    ladder = ladder_of(FakeClient(hangs=True), FakeClient(LEFT))
+    ladder = fallback_of(FakeClient(hangs=True), FakeClient(LEFT))
     assert ask(ladder, deadline_s=0.15).model.rung is Rung.SECONDARY
     assert ladder.problems() == {}
 
 
 def test_cancel_goes_down_no_rung() -> None:
     second = FakeClient(LEFT)
-    ladder = ladder_of(FakeClient('', CancelledError('asked to')), second)
+    ladder = fallback_of(FakeClient('', CancelledError('asked to')), second)
     with pytest.raises(CancelledError):
         ask(ladder)
     assert second.given_s == []
@@ -163,6 +163,6 @@ def test_cancel_goes_down_no_rung() -> None:
 
 def test_listener_is_told_that_another_model_begins_anew() -> None:
     heard: list[tuple[Phase, str]] = []
-    ladder = ladder_of(FakeClient('<think>We', ModelError('killed')), FakeClient(LEFT))
+    ladder = fallback_of(FakeClient('<think>We', ModelError('killed')), FakeClient(LEFT))
     ask(ladder, listener=lambda phase, text: heard.append((phase, text)))
     assert heard == [(Phase.THINK, '<think>We'), (Phase.QUEUED, ''), (Phase.ANSWER, LEFT)]

@@ -49,7 +49,7 @@ def primary(servers: tuple[FaultyServer, FaultyServer]) -> FaultyServer:
 
 
 @pytest.fixture
-def ladder(
+def fallback(
     primary: FaultyServer, servers: tuple[FaultyServer, FaultyServer]
 ) -> Iterator[ChatFallback]:
     """Both as rungs."""
@@ -62,8 +62,8 @@ def client(server: FaultyServer) -> HttpChatClient:
     return HttpChatClient(ChatConfig(server.url, server.name, retries=0))
 
 
-def ask(ladder: ChatFallback, deadline_s: float = 10.0, now_s: float = 12.5) -> Answer:
-    return Reasoner(ladder, ReasonerConfig()).answer(
+def ask(fallback: ChatFallback, deadline_s: float = 10.0, now_s: float = 12.5) -> Answer:
+    return Reasoner(fallback, ReasonerConfig()).answer(
         replace(WHERE, deadline_s=deadline_s),
         SEEN,
         answer_id='x',
@@ -71,15 +71,15 @@ def ask(ladder: ChatFallback, deadline_s: float = 10.0, now_s: float = 12.5) -> 
     )
 
 
-def climbs_back(ladder: ChatFallback) -> Answer:
+def climbs_back(fallback: ChatFallback) -> Answer:
     """Ask until the primary answers again."""
     end = time.monotonic() + TIMEOUT_S
     while True:
-        answer = ask(ladder)
+        answer = ask(fallback)
         if answer.model.rung is Rung.PRIMARY:
             return answer
         assert answer.model.rung is Rung.LOCAL
-        assert time.monotonic() < end, ladder.problems()
+        assert time.monotonic() < end, fallback.problems()
         time.sleep(0.05)
 
 
@@ -89,56 +89,56 @@ DEADLINES_S = {'hung': 2.0, 'mute': 2.0, 'slow': 2.0}
 
 @pytest.mark.parametrize('fault', [name for name in BEHAVIOURS if name != 'well'])
 def test_rung_below_answers_for_a_faulty_server_until_it_is_well_again(
-    primary: FaultyServer, ladder: ChatFallback, fault: str
+    primary: FaultyServer, fallback: ChatFallback, fault: str
 ) -> None:
-    assert ask(ladder).model.rung is Rung.PRIMARY
+    assert ask(fallback).model.rung is Rung.PRIMARY
     primary.behave(fault)
     deadline_s = DEADLINES_S.get(fault, 10.0)
     start = time.monotonic()
-    answer = ask(ladder, deadline_s)
+    answer = ask(fallback, deadline_s)
     assert time.monotonic() - start < deadline_s
     assert (answer.text, answer.model.name, answer.model.rung) == ('left', 'small', Rung.LOCAL)
     assert answer.freshness is Freshness.DEGRADED
     if not primary.is_alive():
         primary.start()
     primary.behave('well')
-    assert climbs_back(ladder).text == 'right'
+    assert climbs_back(fallback).text == 'right'
 
 
 def test_server_that_was_killed_is_asked_again_once_it_is_back(
-    primary: FaultyServer, ladder: ChatFallback
+    primary: FaultyServer, fallback: ChatFallback
 ) -> None:
     primary.kill()
     for _ in range(5):
-        assert ask(ladder).model.rung is Rung.LOCAL
-    assert 'no model server at' in ladder.problems()[Rung.PRIMARY]
+        assert ask(fallback).model.rung is Rung.LOCAL
+    assert 'no model server at' in fallback.problems()[Rung.PRIMARY]
     primary.start()
-    assert climbs_back(ladder).model.name == 'large'
+    assert climbs_back(fallback).model.name == 'large'
 
 
 def test_server_that_is_absent_at_the_start_climbs_up_when_it_comes(
-    primary: FaultyServer, ladder: ChatFallback
+    primary: FaultyServer, fallback: ChatFallback
 ) -> None:
     primary.kill()
-    assert [model.rung for model in models_at_start(ladder, 5.0)] == [Rung.LOCAL]
-    assert ask(ladder).model.rung is Rung.LOCAL
+    assert [model.rung for model in models_at_start(fallback, 5.0)] == [Rung.LOCAL]
+    assert ask(fallback).model.rung is Rung.LOCAL
     primary.start()
-    assert climbs_back(ladder).model.rung is Rung.PRIMARY
+    assert climbs_back(fallback).model.rung is Rung.PRIMARY
 
 
 def test_server_that_fails_is_not_asked_more_often_than_its_waits_allow(
-    primary: FaultyServer, ladder: ChatFallback
+    primary: FaultyServer, fallback: ChatFallback
 ) -> None:
     primary.behave('broken')
     start, before = time.monotonic(), primary.requests()
     while time.monotonic() - start < 1.5:
-        assert ask(ladder).model.rung is Rung.LOCAL
+        assert ask(fallback).model.rung is Rung.LOCAL
     # After the first failure: looks at 0.1, 0.3, 0.7, 1.1, 1.5 s, and one on the way.
     assert 2 <= primary.requests() - before <= 7
 
 
 def test_where_every_server_fails_the_refusal_says_why_of_each(
-    primary: FaultyServer, ladder: ChatFallback
+    primary: FaultyServer, fallback: ChatFallback
 ) -> None:
     primary.behave('babbling')
     absent = HttpChatClient(ChatConfig('http://127.0.0.1:9', retries=0))
@@ -154,12 +154,12 @@ def test_where_every_server_fails_the_refusal_says_why_of_each(
 
 
 def test_clock_of_the_model_host_is_not_believed(
-    primary: FaultyServer, ladder: ChatFallback
+    primary: FaultyServer, fallback: ChatFallback
 ) -> None:
     """The server says that it is the year 2100."""
-    assert ask(ladder).freshness is Freshness.FRESH
-    assert ask(ladder).observation_age_ns == SECOND_NS / 2
-    assert ask(ladder, now_s=60.0).freshness is Freshness.STALE
+    assert ask(fallback).freshness is Freshness.FRESH
+    assert ask(fallback).observation_age_ns == SECOND_NS / 2
+    assert ask(fallback, now_s=60.0).freshness is Freshness.STALE
 
 
 def test_all_servers_hung_end_in_a_refusal_within_the_deadline(

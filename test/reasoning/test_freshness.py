@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.answers import Answer
 
 
-def seen(*stamps_s: float) -> list[SemanticDelta]:
+def deltas_at(*stamps_s: float) -> list[SemanticDelta]:
     """Deltas with these stamps."""
     return [
         SemanticDelta(
@@ -74,11 +74,11 @@ def test_observation_without_a_known_age_within_the_limit_is_stale(
     told = staleness(stamp_ns, now_ns, 5.0)
     assert why in told
     assert bool(told) == bool(why)
-    freshness = ask(seen(stamp_s), lambda: now_ns).freshness
+    freshness = ask(deltas_at(stamp_s), lambda: now_ns).freshness
     assert freshness is (Freshness.STALE if why else Freshness.FRESH)
     if why:
         with pytest.raises(Refusal) as refusal:
-            ask(seen(stamp_s), lambda: now_ns, stale='refuse')
+            ask(deltas_at(stamp_s), lambda: now_ns, stale='refuse')
         assert (refusal.value.code, str(refusal.value)) == (RefusalCode.STALE, told)
 
 
@@ -89,21 +89,21 @@ def test_age_that_is_not_known_is_told_as_such() -> None:
 
 @pytest.mark.parametrize('after_s', [1.0, 40.0, 1.8e9])
 def test_clock_that_jumps_while_the_model_speaks_leaves_no_fresh_answer(after_s: float) -> None:
-    answer = ask(seen(10.0, 12.0), Clock(12.5, after_s))
+    answer = ask(deltas_at(10.0, 12.0), Clock(12.5, after_s))
     assert answer.freshness is Freshness.STALE
 
 
 @pytest.mark.parametrize(('lag_s', 'freshness'), [(4.0, Freshness.FRESH), (6.0, Freshness.STALE)])
 def test_answer_ages_while_the_model_speaks(lag_s: float, freshness: Freshness) -> None:
-    answer = ask(seen(10.0), Clock(10.0, 10.0 + lag_s))
+    answer = ask(deltas_at(10.0), Clock(10.0, 10.0 + lag_s))
     assert answer.freshness is freshness
     assert answer.observation_age_ns == lag_s * SECOND_NS
 
 
 def test_one_camera_from_the_future_leaves_no_fresh_answer() -> None:
-    assert ask(seen(12.0, 100.0), Clock(12.5, 12.5)).freshness is Freshness.STALE
+    assert ask(deltas_at(12.0, 100.0), Clock(12.5, 12.5)).freshness is Freshness.STALE
 
 
 def test_camera_without_stamps_does_not_hide_one_with_them() -> None:
-    answer = ask(seen(12.0, 0.0), Clock(12.5, 12.5))
+    answer = ask(deltas_at(12.0, 0.0), Clock(12.5, 12.5))
     assert (answer.observation_stamp_ns, answer.freshness) == (12 * SECOND_NS, Freshness.FRESH)

@@ -146,7 +146,7 @@ def test_what_is_asked_on_at_the_end_of_a_question_takes_its_place(
     counts: list[int] = []
 
     def ask_on(outcome: Outcome) -> None:
-        counts.append(asker.queue.waiting())
+        counts.append(asker.queue.pending())
         asker.ask('then')
         asker.ask('and then')  # one alone follows
 
@@ -246,7 +246,7 @@ def test_closing_ends_everyone_with_the_reason_and_takes_no_more(reasoner: FakeR
     assert asker.outcome('b').termination is Termination.DEACTIVATED
     asker.ask('c')
     assert asker.outcome('c').code is RefusalCode.NOT_ACTIVE
-    assert asker.queue.waiting() == 0
+    assert asker.queue.pending() == 0
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ IMAGE = EncodedImage(b'a picture', 'jpeg')
 PROMPT = build_prompt(QUESTION, OPTIONS, DELTAS, (), MemoryConfig())
 
 
-def given(answer_id: str = 'run-1', option: int = 0) -> Answer:
+def serving_answer(answer_id: str = 'run-1', option: int = 0) -> Answer:
     """An answer of the model that serves."""
     return Answer(
         answer_id,
@@ -90,7 +90,7 @@ def watcher(server: ChatServer) -> Iterator[Watcher]:
 
 
 def test_candidate_answers_the_very_prompt(watcher: Watcher, server: ChatServer) -> None:
-    watcher.shadow.offer(given())
+    watcher.shadow.offer(serving_answer())
     own = watcher.wait(1)[0]
     assert (own.id, own.text, own.option_index) == ('run-1-shadow', 'right', 1)
     assert (own.think, own.model.name) == ('It was right.', 'candidate')
@@ -104,7 +104,9 @@ def test_candidate_answers_the_very_prompt(watcher: Watcher, server: ChatServer)
         'delta_ids',
         'episode_id',
     )
-    assert [getattr(own, name) for name in same] == [getattr(given(), name) for name in same]
+    assert [getattr(own, name) for name in same] == [
+        getattr(serving_answer(), name) for name in same
+    ]
     body = server.requests[0].body
     assert server.requests[0].text == PROMPT.user
     assert body['messages'][0]['content'] == PROMPT.system
@@ -121,23 +123,23 @@ def test_candidate_is_shown_the_image_that_the_prompt_shows(
 ) -> None:
     prompt = image_prompt(QUESTION, OPTIONS, IMAGE)
     watcher.shadow.offer(
-        replace(given(), prompt=prompt.user, prompt_sha256=prompt.sha256()), IMAGE
+        replace(serving_answer(), prompt=prompt.user, prompt_sha256=prompt.sha256()), IMAGE
     )
     watcher.wait(1)
     assert (server.requests[0].text, server.requests[0].images) == (prompt.user, [IMAGE.data])
 
 
 def test_stats_say_how_often_both_say_the_same(watcher: Watcher) -> None:
-    watcher.shadow.offer(given('run-1', option=0))
-    watcher.shadow.offer(given('run-2', option=1))
+    watcher.shadow.offer(serving_answer('run-1', option=0))
+    watcher.shadow.offer(serving_answer('run-2', option=1))
     watcher.wait(2)
     stats = watcher.shadow.stats()
     assert (stats.answered, stats.same, stats.failed, stats.dropped) == (2, 1, 0, 0)
 
 
 def test_question_that_went_to_no_model_is_left(watcher: Watcher, server: ChatServer) -> None:
-    watcher.shadow.offer(replace(given('run-1'), prompt='', prompt_sha256=''))
-    watcher.shadow.offer(given('run-2'))
+    watcher.shadow.offer(replace(serving_answer('run-1'), prompt='', prompt_sha256=''))
+    watcher.shadow.offer(serving_answer('run-2'))
     assert [answer.id for answer in watcher.wait(1)] == ['run-2-shadow']
     assert len(server.requests) == 1
 
@@ -148,7 +150,7 @@ def test_candidate_waits_while_somebody_waits_and_the_oldest_are_dropped(
     watcher = Watcher(server, in_line=2)
     watcher.idle = False
     for number in range(4):
-        watcher.shadow.offer(given(f'run-{number}'))
+        watcher.shadow.offer(serving_answer(f'run-{number}'))
     assert not server.wait_for(lambda server: bool(server.requests), 0.2)
     assert (watcher.shadow.stats().waiting, watcher.shadow.stats().dropped) == (2, 2)
     watcher.idle = True
@@ -158,11 +160,11 @@ def test_candidate_waits_while_somebody_waits_and_the_oldest_are_dropped(
 
 def test_generation_ends_when_somebody_asks(watcher: Watcher, server: ChatServer) -> None:
     server.play(HANGING)
-    watcher.shadow.offer(given('run-1'))
+    watcher.shadow.offer(serving_answer('run-1'))
     assert server.wait_for(lambda server: server.active == 1)
     watcher.shadow.give_way()
     assert server.wait_for(lambda server: server.disconnects == 1)
-    watcher.shadow.offer(given('run-2'))
+    watcher.shadow.offer(serving_answer('run-2'))
     assert [answer.id for answer in watcher.wait(1)] == ['run-2-shadow']
     assert watcher.shadow.stats().dropped == 1
 
@@ -170,7 +172,7 @@ def test_generation_ends_when_somebody_asks(watcher: Watcher, server: ChatServer
 def test_candidate_with_a_machine_of_its_own_gives_way_to_nobody(server: ChatServer) -> None:
     watcher = Watcher(server, gives_way=False)
     watcher.idle = False
-    watcher.shadow.offer(given())
+    watcher.shadow.offer(serving_answer())
     watcher.shadow.give_way()
     assert watcher.wait(1)[0].text == 'right'
     watcher.shadow.close()
@@ -181,7 +183,7 @@ def test_candidate_that_fails_is_refused_counted_and_asked_again(
 ) -> None:
     server.play(Script(('<answer>perhaps</answer>',)), Script(status=500, body='broken'))
     for number in range(3):
-        watcher.shadow.offer(given(f'run-{number}'))
+        watcher.shadow.offer(serving_answer(f'run-{number}'))
     unreadable, broken, right = watcher.wait(3)
     assert unreadable.freshness is broken.freshness is Freshness.REFUSED
     assert (unreadable.completion, unreadable.text) == ('<answer>perhaps</answer>', '')
@@ -194,9 +196,9 @@ def test_closing_ends_what_runs_and_drops_what_waits(server: ChatServer) -> None
     watcher = Watcher(server)
     server.play(HANGING)
     for number in range(3):
-        watcher.shadow.offer(given(f'run-{number}'))
+        watcher.shadow.offer(serving_answer(f'run-{number}'))
     assert server.wait_for(lambda server: server.active == 1)
     watcher.shadow.close()
     assert watcher.shadow.stats().dropped == 3
-    watcher.shadow.offer(given('late'))
+    watcher.shadow.offer(serving_answer('late'))
     assert (watcher.shadow.stats().waiting, watcher.answers) == (0, [])

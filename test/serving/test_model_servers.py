@@ -129,7 +129,7 @@ def vllm_vision(
     yield from serve(vision_model, command, tmp_path_factory.mktemp('logs'))
 
 
-def asked(client: HttpChatClient, **sampling: Any) -> str:
+def reply_text(client: HttpChatClient, **sampling: Any) -> str:
     request = ChatRequest((ChatMessage('user', 'Where am I?'),), Sampling(**sampling))
     return ''.join(chunk.text for chunk in client.stream(request, 120))
 
@@ -159,12 +159,12 @@ def test_server_is_known_by_its_folder_and_weights(
 
 
 def test_greedy_text_is_the_same_every_time(text_client: HttpChatClient) -> None:
-    said = [asked(text_client, max_tokens=30) for _ in range(2)]
+    said = [reply_text(text_client, max_tokens=30) for _ in range(2)]
     assert said[0] == said[1] != ''
 
 
 def test_prompt_is_not_echoed(text_client: HttpChatClient) -> None:
-    assert 'Where am I' not in asked(text_client, max_tokens=30)
+    assert 'Where am I' not in reply_text(text_client, max_tokens=30)
 
 
 def test_cancel_frees_the_server(text_client: HttpChatClient) -> None:
@@ -178,7 +178,7 @@ def test_cancel_frees_the_server(text_client: HttpChatClient) -> None:
         list(chunks)
     assert time.monotonic() - start < 0.3
     # `transformers serve` does one request at a time: this one would wait for the 3500 tokens.
-    asked(text_client, max_tokens=2)
+    reply_text(text_client, max_tokens=2)
     assert time.monotonic() - start < 3.0
 
 

@@ -149,7 +149,7 @@ def url_of(client: HttpChatClient) -> str:
     return client._base
 
 
-def said(client: HttpChatClient, *messages: ChatMessage, **request: Any) -> str:
+def reply_text(client: HttpChatClient, *messages: ChatMessage, **request: Any) -> str:
     wanted = ChatRequest(messages, Sampling(max_tokens=24), **request)
     return ''.join(chunk.text for chunk in client.stream(wanted, 300))
 
@@ -168,12 +168,12 @@ def ask(model: str) -> tuple[int, list[str]]:
 class TestLlamaServer:
     def test_speaks_gives_probabilities_and_keeps_to_a_schema(self, llama: HttpChatClient) -> None:
         system, user = ChatMessage('system', 'Be brief.'), ChatMessage('user', 'Say hello.')
-        assert said(llama, system, user)
+        assert reply_text(llama, system, user)
         request = ChatRequest((user,), Sampling(max_tokens=2), top_logprobs=3)
         tokens = [token for chunk in llama.stream(request, 300) for token in chunk.tokens]
         assert len(tokens[0].top) == 3
         schema = {'type': 'object', 'properties': {'a': {'type': 'boolean'}}, 'required': ['a']}
-        assert list(json.loads(said(llama, user, json_schema=schema))) == ['a']
+        assert list(json.loads(reply_text(llama, user, json_schema=schema))) == ['a']
 
     def test_a_second_question_about_a_scene_computes_the_question_alone(
         self, llama: HttpChatClient
@@ -197,7 +197,7 @@ class TestLlamaServer:
         assert [slot['n_ctx'] for slot in slots] == [4096, 4096]
         with ThreadPoolExecutor(4) as pool:
             user = ChatMessage('user', 'Say hello.')
-            assert all(pool.map(lambda _: said(llama, user), range(4)))
+            assert all(pool.map(lambda _: reply_text(llama, user), range(4)))
 
     def test_answers_name_the_digest_of_the_file(
         self, llama: HttpChatClient, packages: tuple[Path, Path]
@@ -215,12 +215,12 @@ class TestLlamaServer:
         image = encode_image(np.zeros((56, 56, 3), np.uint8))
         for _ in range(2):
             with pytest.raises(ImagesRefusedError, match=r'has no vision.*mmproj'):
-                said(llama, ChatMessage('user', 'Look.', (image, image)))
+                reply_text(llama, ChatMessage('user', 'Look.', (image, image)))
 
     def test_prompt_beyond_its_context_is_refused_as_that(self, llama: HttpChatClient) -> None:
         with pytest.raises(RefusedError, match='context size'):
-            said(llama, ChatMessage('user', 'word ' * 9000))
-        assert said(llama, ChatMessage('user', 'Say hello.'))
+            reply_text(llama, ChatMessage('user', 'word ' * 9000))
+        assert reply_text(llama, ChatMessage('user', 'Say hello.'))
 
     def test_ask_and_evaluate(
         self, llama: HttpChatClient, rows: Path, capsys: pytest.CaptureFixture[str]

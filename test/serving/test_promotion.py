@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from embodied_r_ros.serving.profiles import Profile
-    from embodied_r_ros.serving.promotion import Promoted
+    from embodied_r_ros.serving.promotion import PromotedModel
     from embodied_r_ros.types.deltas import ModelInfo
 
 PATIENCE_S = 60.0
@@ -259,7 +259,7 @@ class _Fleet:
     robots: list[ModelServers]
     said: list[str]
 
-    def answers_by(self, promoted: Promoted, base: Path) -> bool:
+    def answers_by(self, promoted: PromotedModel, base: Path) -> bool:
         """Wait until every robot answers by an adapter, loaded under a name of its version."""
         digest = promoted.digest.removeprefix('sha256:')
         wanted = {(f'promoted-{digest[:12]}', model_digest(base, promoted.folder))}

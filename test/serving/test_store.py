@@ -421,11 +421,11 @@ class TestCommands:
         assert 'tiger' not in error
 
     def test_serve_follows_instead_of_the_profiles_slot(self, tmp_path: Path) -> None:
-        profile = load_profile('embedded').served(follow=str(tmp_path / 'slot'))
+        profile = load_profile('embedded').with_overrides(follow=str(tmp_path / 'slot'))
         server = profile.servers['reasoner']
         assert server.promoted == (tmp_path / 'slot').as_uri()
         with pytest.raises(ConfigError, match='has 0 servers that follow a slot'):
-            load_profile('gpu-24gb').served('perceiver', follow='s3://bucket/slot')
+            load_profile('gpu-24gb').with_overrides('perceiver', follow='s3://bucket/slot')
 
 
 def test_publish_from_a_store_to_another(

@@ -163,9 +163,9 @@ def test_the_oracle_goes_on_only_where_it_has_come_to() -> None:
     way = Waypoint((0.1, 0.1, 0.15), closed=False), Waypoint((0.1, 0.1, 0.02), closed=True)
     oracle = OracleChooser(way)
     assert oracle.choose(VIEW).index == 1
-    oracle.reached((0.2, -0.2, 0.15), closed=False)
+    oracle.note_arrival((0.2, -0.2, 0.15), closed=False)
     assert oracle.choose(VIEW).index == 1
-    oracle.reached((0.11, 0.1, 0.15), closed=False)
+    oracle.note_arrival((0.11, 0.1, 0.15), closed=False)
     assert (oracle.choose(VIEW).index, oracle.choose(VIEW).closed) == (2, True)
 
 

@@ -29,7 +29,7 @@ PLACES = (0.1, 0.1, 0.15), (-0.05, 0.0, 0.02), (0.2, -0.2, 0.1)
 WAY = Waypoint((-0.05, 0.0, 0.02), closed=True), Waypoint((0.1, 0.1, 0.14), closed=False)
 
 
-def asked(server: ChooserServer, question: Question) -> tuple[AnswerKind, int]:
+def ask_server(server: ChooserServer, question: Question) -> tuple[AnswerKind, int]:
     reasoner = Reasoner(HttpChatClient(server.chat), ReasonerConfig(focus='never'))
     answer = reasoner.answer(question, SEEN, answer_id='a', now_ns=lambda: 1)
     return answer.kind, answer.option_index
@@ -40,13 +40,13 @@ def test_position_and_gripper_are_those_of_the_chooser() -> None:
     labelled = keypoint_question('pick', 'table_center', PLACES, ('a', 'b', 'c'))
     gripper = GRIPPER_NEXT.of_task('pick', 'table_center', ROBOT, (0.0, 0.0, 0.16))
     with ChooserServer('oracle') as server, SimulatedArm(draw_scene('pick', 1, 0), None) as arm:
-        assert asked(server, position)[0] is AnswerKind.UNKNOWN  # nobody chooses yet
+        assert ask_server(server, position)[0] is AnswerKind.UNKNOWN  # nobody chooses yet
         server.serve(OracleChooser(WAY), arm)
-        assert asked(server, position) == (AnswerKind.CHOICE, 1)
-        assert asked(server, labelled) == (AnswerKind.CHOICE, 1)
-        assert asked(server, gripper) == (AnswerKind.CHOICE, 1)
+        assert ask_server(server, position) == (AnswerKind.CHOICE, 1)
+        assert ask_server(server, labelled) == (AnswerKind.CHOICE, 1)
+        assert ask_server(server, gripper) == (AnswerKind.CHOICE, 1)
         arm.go(WAY[0].position, closed=True)
         arm.advance(4.0)
-        server.reached(arm)
-        assert asked(server, position) == (AnswerKind.CHOICE, 0)
-        assert asked(server, gripper) == (AnswerKind.CHOICE, 0)
+        server.note_arrival(arm)
+        assert ask_server(server, position) == (AnswerKind.CHOICE, 0)
+        assert ask_server(server, gripper) == (AnswerKind.CHOICE, 0)

@@ -19,7 +19,7 @@ from embodied_r_ros.sim.indoor.path import (
 )
 from embodied_r_ros.sim.indoor.room import furnished_room, near, Room, UnfitError
 from embodied_r_ros.sim.indoor.scenario import draw_tracks
-from embodied_r_ros.types.geometry import wrapped
+from embodied_r_ros.types.geometry import wrap_angle_rad
 import numpy as np
 import pytest
 
@@ -36,7 +36,7 @@ TIMES_S = np.arange(200) / 10
 Walks = list[tuple[Room, CameraPath]]
 
 
-def drawn(count: int, *, back: bool) -> Walks:
+def draw_paths(count: int, *, back: bool) -> Walks:
     """Paths of the first seeds, each in a room of its own; a few may find no way on."""
     found = []
     for seed in range(count):
@@ -50,12 +50,12 @@ def drawn(count: int, *, back: bool) -> Walks:
 
 @pytest.fixture(scope='module')
 def walks() -> Walks:
-    return drawn(25, back=False)
+    return draw_paths(25, back=False)
 
 
 @pytest.fixture(scope='module')
 def walks_back() -> Walks:
-    return drawn(40, back=True)
+    return draw_paths(40, back=True)
 
 
 @pytest.mark.parametrize('kind', ['walks', 'walks_back'])
@@ -139,7 +139,7 @@ def test_ways_back_end_at_the_start_with_its_view_or_another(walks_back: Walks) 
         assert away[-1] < 1e-6
         apart.append(away.max())
         arrived = next(s for s in reversed(path.segments) if s.kind.endswith('undone'))
-        turned.append(abs(wrapped(arrived.end[YAW] - states[0][YAW])))
+        turned.append(abs(wrap_angle_rad(arrived.end[YAW] - states[0][YAW])))
     assert np.median(apart) > 1.0
     assert min(turned) < math.radians(1)
     assert max(turned) > math.radians(60)

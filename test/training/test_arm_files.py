@@ -40,7 +40,7 @@ def commands() -> set[tuple[str, ...]]:
     return {command for command in made if '--out' in command}
 
 
-def written() -> dict[str, tuple[str, ...]]:
+def commands_by_file() -> dict[str, tuple[str, ...]]:
     """Files by their names, each with the only command that writes it."""
     found: dict[str, tuple[str, ...]] = {}
     for command in commands():
@@ -60,7 +60,7 @@ def option(command: tuple[str, ...], name: str) -> list[str]:
     return values
 
 
-WRITTEN = written()
+WRITTEN = commands_by_file()
 
 
 def kinds_of(path: str) -> set[str]:

@@ -28,7 +28,7 @@ WAYPOINT = next(row for row in ROWS if row.question_type == 'waypoint')
 MOVEMENT = next(row for row in ROWS if row.question_type == 'movement')
 
 
-def said(answer: str) -> str:
+def reply_text(answer: str) -> str:
     return f'<think>x</think><answer>{answer}</answer>'
 
 
@@ -78,7 +78,7 @@ def test_an_open_question_is_answered_by_a_position() -> None:
 )
 def test_a_position_is_rewarded_by_its_nearness(answer: str, accuracy: float) -> None:
     row = replace(WAYPOINT, answer_kind='text', options=(), solution='(0.100, 0.200, 0.300)')
-    assert grade(row, said(answer)).accuracy == pytest.approx(accuracy)
+    assert grade(row, reply_text(answer)).accuracy == pytest.approx(accuracy)
 
 
 def test_positions_inside_the_workspace_are_rewarded() -> None:
@@ -90,7 +90,7 @@ def test_positions_inside_the_workspace_are_rewarded() -> None:
         'options': [[inside, outside, 'up']] * 2 + [[]] + [[inside, outside, 'up'], []],
         'solution': ['A'] * 5,
     }
-    completions = [[{'role': 'assistant', 'content': said(answer)}] for answer in answers]
+    completions = [[{'role': 'assistant', 'content': reply_text(answer)}] for answer in answers]
     assert reward(completions, **columns) == [1.0, 0.0, 0.0, 0.0, 0.0]
     with pytest.raises(InputError, match="robot 'mine' has no workspace"):
         workspace_reward(Robot('mine'))

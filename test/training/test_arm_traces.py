@@ -29,7 +29,7 @@ def of_kind(kind: str) -> list[Row]:
     return [row for row in ROWS if row.question_type == kind]
 
 
-def told(row: Row) -> ArmPrompt:
+def arm_prompt(row: Row) -> ArmPrompt:
     found = read_arm(row)
     assert found
     return found
@@ -94,12 +94,12 @@ def test_only_the_prompt_is_read() -> None:
 
 def test_the_prompt_is_read_back_into_centimetres() -> None:
     first = of_kind('waypoint')[0]
-    found = told(first)
+    found = arm_prompt(first)
     assert (found.task, found.state) == ('put the red block on the blue mat', (0, 0, 16))
     assert found.on_table == {'red': (10, -15, 2), 'blue': (15, 10, 0)}
-    held = next(row for row in of_kind('waypoint') if told(row).at_tool)
-    assert told(held).at_tool == ('red',)
-    assert told(of_kind('current_state')[0]).state is None
+    held = next(row for row in of_kind('waypoint') if arm_prompt(row).at_tool)
+    assert arm_prompt(held).at_tool == ('red',)
+    assert arm_prompt(of_kind('current_state')[0]).state is None
 
 
 def test_the_rest_of_a_centimetre_is_cut_off() -> None:
@@ -110,7 +110,7 @@ def test_the_rest_of_a_centimetre_is_cut_off() -> None:
 
 def test_a_second_position_is_looked_for_where_the_first_is_no_option() -> None:
     at = (0.1, -0.15, 0.014)
-    row = next(row for row in of_kind('waypoint') if told(row).state == (10, -15, 1))
+    row = next(row for row in of_kind('waypoint') if arm_prompt(row).state == (10, -15, 1))
     places = ('(0.010, 0.200, 0.154)', '(0.101, -0.149, 0.015)')
     trace = read_row(replace(row, options=places, keypoint=at), MEMORY)
     assert trace
@@ -166,7 +166,7 @@ def test_what_comes_next_follows_from_hand_thing_and_place(
     expected: tuple[int, int, int],
 ) -> None:
     prompt = replace(
-        told(of_kind('waypoint')[0]),
+        arm_prompt(of_kind('waypoint')[0]),
         task=task, state=state, on_table=on_table, at_tool=at_tool,
     )  # fmt: skip
     step = next_step(prompt)
@@ -193,20 +193,20 @@ def test_a_drawer_is_opened_by_its_handle(
     *,
     is_closed: bool,
 ) -> None:
-    prompt = told(of_kind('waypoint')[0])
+    prompt = arm_prompt(of_kind('waypoint')[0])
     step = next_step(replace(prompt, task='open the drawer', state=state, on_table=on_table))
     assert step
     assert (step.ends[0], step.closed) == (expected, is_closed)
 
 
 def test_a_drawer_that_is_not_seen_has_no_next_step() -> None:
-    prompt = replace(told(of_kind('waypoint')[0]), task='open the drawer', on_table={})
+    prompt = replace(arm_prompt(of_kind('waypoint')[0]), task='open the drawer', on_table={})
     assert next_step(replace(prompt, state=(0, 0, 16))) is None
 
 
 @pytest.mark.parametrize('task', ['close the door', 'put the green block on the blue mat'])
 def test_what_is_not_seen_has_no_next_step(task: str) -> None:
-    assert next_step(replace(told(of_kind('waypoint')[0]), task=task)) is None
+    assert next_step(replace(arm_prompt(of_kind('waypoint')[0]), task=task)) is None
 
 
 def test_words_of_a_way_and_the_option_most_like_them() -> None:

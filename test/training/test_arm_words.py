@@ -13,11 +13,11 @@ import pytest
 from test.training.arm_rows import arm_rows
 from training.data.arm_reader import colours_of, things_of
 from training.data.reword import (
-    chosen,
+    expand_pattern,
     in_other_words,
     is_pushed,
     MORE_TASKS,
-    reworded,
+    reword_row,
     reworded_task,
 )
 from training.data.traces import read_row
@@ -29,7 +29,7 @@ OPENED = 'open the drawer'
 
 
 def all_of(kind: str) -> set[str]:
-    return {chosen(p, Random(seed)) for p in MORE_TASKS[kind] for seed in range(300)}
+    return {expand_pattern(p, Random(seed)) for p in MORE_TASKS[kind] for seed in range(300)}
 
 
 @pytest.mark.parametrize('kind', sorted(MORE_TASKS))
@@ -62,7 +62,7 @@ def test_reasoning_stays_the_same_in_other_words(told: str) -> None:
     config = MemoryConfig()
     changed = 0
     for seed, row in enumerate(rows * 10):
-        other = reworded(row, Random(seed))
+        other = reword_row(row, Random(seed))
         changed += other.question != row.question
         assert read_row(other, config) == read_row(row, config)
         assert colours_of(other.question) == colours_of(row.question)

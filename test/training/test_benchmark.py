@@ -175,7 +175,7 @@ def test_predictions_of_other_rows_are_named(
     assert "no row has the id '77'" in capsys.readouterr().err
 
 
-def asked_of(server: ChatServer) -> list[str]:
+def requests_of(server: ChatServer) -> list[str]:
     return [request.text for request in server.requests if 'Question: ' in request.text]
 
 
@@ -195,14 +195,14 @@ def test_model_is_asked_about_videos(
     asked = ['vsi-bench', '--rows', rows, '--videos', videos, '--export', export]
     with ChatServer(clerk, [{'id': 'm'}], 'm') as server:
         code, report = run(tmp_path, *asked, '--model', server.url)
-        texts = asked_of(server)
+        texts = requests_of(server)
         server.requests.clear()
         # What was perceived and said is kept.
         monkeypatch.setattr(
             predictions_module, 'see', lambda *_: pytest.fail('perceived once more')
         )
         assert run(tmp_path, *asked, '--model', server.url) == (code, report)
-        assert asked_of(server) == []
+        assert requests_of(server) == []
     # Of scene2 there is no video: its two questions fail, and the others do not.
     assert code == 1
     assert [error['id'] for error in report['errors']] == ['2', '5']
@@ -236,7 +236,7 @@ def test_interrupted_run_goes_on_where_it_stopped(
         server.default = clerk
         server.requests.clear()
         report = run(tmp_path, *asked, '--model', server.url)[1]
-        assert {'Question 1?' in text for text in asked_of(server)} == {True}
+        assert {'Question 1?' in text for text in requests_of(server)} == {True}
         assert [error['id'] for error in report['errors']] == ['2', '5']
     assert 'questions that failed: 2; the first, 2: ' in capsys.readouterr().err
 

@@ -48,7 +48,7 @@ VSI = [
 ]
 
 
-def written(path: Path, records: list[dict[str, Any]]) -> Path:
+def write_records(path: Path, records: list[dict[str, Any]]) -> Path:
     if path.suffix == '.parquet':
         pd.DataFrame(records).to_parquet(path)
     elif path.suffix == '.jsonl':
@@ -87,7 +87,7 @@ def tf_example(features: dict[str, list[bytes] | list[int]]) -> bytes:
 
 @pytest.mark.parametrize('suffix', ['.parquet', '.json', '.jsonl'])
 def test_rows_of_vsi_bench(tmp_path: Path, suffix: str) -> None:
-    choice, number = VSI_BENCH.read(written(tmp_path / f'test{suffix}', VSI))
+    choice, number = VSI_BENCH.read(write_records(tmp_path / f'test{suffix}', VSI))
     assert (choice.id, choice.truth, choice.options) == ('7', 'B', ('lamp', 'sofa'))
     assert choice.wording == (
         'These are frames of a video.\nWhich is nearest?\n'
@@ -102,7 +102,7 @@ def test_rows_of_vsi_bench(tmp_path: Path, suffix: str) -> None:
 
 @pytest.mark.parametrize('suffix', ['.csv', '.tsv'])
 def test_rows_of_vsi_bench_in_a_table_are_read_and_exported(tmp_path: Path, suffix: str) -> None:
-    questions = VSI_BENCH.read(written(tmp_path / f'test{suffix}', VSI))
+    questions = VSI_BENCH.read(write_records(tmp_path / f'test{suffix}', VSI))
     assert [question.options for question in questions] == [('lamp', 'sofa'), ()]
     assert [question.truth for question in questions] == ['B', '4']
     write_export('vsi-bench', tmp_path / 'm_VSI-Bench.tsv', questions, {})
@@ -115,7 +115,7 @@ def test_rows_of_vsi_bench_in_a_table_are_read_and_exported(tmp_path: Path, suff
 )
 def test_a_cell_without_a_list_of_texts_is_named(tmp_path: Path, cell: str) -> None:
     """Pandas writes what it read from a parquet file without commas, as NumPy does."""
-    path = written(tmp_path / 'test.csv', [{**VSI[0], 'options': cell}])
+    path = write_records(tmp_path / 'test.csv', [{**VSI[0], 'options': cell}])
     with pytest.raises(InputError, match=r'row 0: options is .* expected a list of texts'):
         VSI_BENCH.read(path)
 
@@ -140,7 +140,7 @@ def test_a_cell_without_a_list_of_texts_is_named(tmp_path: Path, cell: str) -> N
 )
 def test_bad_rows_are_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        VSI_BENCH.read(written(tmp_path / 'test.json', [VSI[0], {**VSI[1], **change}]))
+        VSI_BENCH.read(write_records(tmp_path / 'test.json', [VSI[0], {**VSI[1], **change}]))
 
 
 def test_real_questions_are_read_whole(footage: Path) -> None:
@@ -166,7 +166,7 @@ def test_rows_of_urban_video_bench(tmp_path: Path) -> None:
         'question': 'Question: Nearer? Choices: A. yes B. no',
         'answer': 'B',
     }
-    (question,) = URBAN_VIDEO_BENCH.read(written(tmp_path / 'MCQ.parquet', [record]))
+    (question,) = URBAN_VIDEO_BENCH.read(write_records(tmp_path / 'MCQ.parquet', [record]))
     assert (question.id, question.question_type, question.truth) == ('3', 'Proximity', 'B')
     assert question.options == ()
     assert question.wording.endswith('\nQuestion: Nearer? Choices: A. yes B. no')
@@ -183,7 +183,7 @@ def test_rows_of_openeqa(tmp_path: Path) -> None:
     }
     plain = {name: record[name] for name in record if name != 'extra_answers'}
     with_extra, without = OPENEQA.read(
-        written(tmp_path / 'open-eqa-v0.json', [record, {**plain, 'question_id': 'u-2'}])
+        write_records(tmp_path / 'open-eqa-v0.json', [record, {**plain, 'question_id': 'u-2'}])
     )
     assert with_extra.other_truths == ('by the stairs',)
     assert without.other_truths is None
@@ -194,14 +194,14 @@ def test_rows_of_openeqa(tmp_path: Path) -> None:
         {**record, 'question_id': 'u-2', 'extra_answers': None},
         {**record, 'question_id': 'u-3', 'extra_answers': []},
     ]
-    questions = OPENEQA.read(written(tmp_path / 'open-eqa-v0.csv', cells))
+    questions = OPENEQA.read(write_records(tmp_path / 'open-eqa-v0.csv', cells))
     assert [q.other_truths for q in questions] == [('by the stairs',), None, None]
 
 
 def test_rows_of_egoschema_find_their_answers(tmp_path: Path) -> None:
     texts = {f'option {i}': f'C does {i}' for i in range(5)}
     records = [{'q_uid': name, 'question': 'What is done?', **texts} for name in ('a', 'b')]
-    path = written(tmp_path / 'questions.json', records)
+    path = write_records(tmp_path / 'questions.json', records)
     (tmp_path / 'subset_answers.json').write_text('{"a": 3}')
     known, unknown = EGOSCHEMA.read(path)
     assert (known.truth, unknown.truth) == ('3', None)
@@ -213,9 +213,9 @@ def test_rows_of_egoschema_find_their_answers(tmp_path: Path) -> None:
         'option': [f'{letter}. C does' for letter in 'ABCDE'],
         'answer': '2',
     }
-    (question,) = EGOSCHEMA.read(written(tmp_path / 'card.parquet', [card]))
+    (question,) = EGOSCHEMA.read(write_records(tmp_path / 'card.parquet', [card]))
     assert (question.truth, question.options) == ('2', ('C does',) * 5)
-    (question,) = EGOSCHEMA.read(written(tmp_path / 'card.tsv', [card]))
+    (question,) = EGOSCHEMA.read(write_records(tmp_path / 'card.tsv', [card]))
     assert (question.truth, question.options) == ('2', ('C does',) * 5)
 
 
@@ -226,15 +226,15 @@ def test_a_row_without_an_answer_has_that_of_the_file(tmp_path: Path, suffix: st
         {'q_uid': name, 'question': 'What is done?', **texts, 'answer': answer}
         for name, answer in (('a', None), ('b', ''), ('c', ' '), ('d', '0'), ('e', None))
     ]
-    path = written(tmp_path / f'questions{suffix}', records)
+    path = write_records(tmp_path / f'questions{suffix}', records)
     (tmp_path / 'subset_answers.json').write_text('{"a": 3, "b": 0, "c": 1, "d": 4}')
     assert [question.truth for question in EGOSCHEMA.read(path)] == ['3', '0', '1', '0', None]
 
 
 def test_rows_of_mvbench_are_a_file_for_each_task(tmp_path: Path) -> None:
     record = {'video': 'v.mp4', 'question': 'What?', 'candidates': ['run', 'sit'], 'answer': 'sit'}
-    written(tmp_path / 'fine_grained_action.json', [record])
-    written(tmp_path / 'action_sequence.json', [{**record, 'start': 1.5, 'end': 4}])
+    write_records(tmp_path / 'fine_grained_action.json', [record])
+    write_records(tmp_path / 'action_sequence.json', [{**record, 'start': 1.5, 'end': 4}])
     sequence, fine = MVBENCH.read(tmp_path)
     assert [q.id for q in (sequence, fine)] == ['action_sequence/0', 'fine_grained_action/0']
     assert [q.question_type for q in (sequence, fine)] == [
@@ -246,10 +246,10 @@ def test_rows_of_mvbench_are_a_file_for_each_task(tmp_path: Path) -> None:
     assert sequence.video.span_s == (1.5, 4.0)
     assert sequence.video.places == ('star/Charades_v1_480/v.mp4', 'v.mp4')
     table = {**record, 'index': 5, 'task_type': 'Action Count', 'candidates': "['run', 'sit']"}
-    (row,) = MVBENCH.read(written(tmp_path / 'MVBench.tsv', [table]))
+    (row,) = MVBENCH.read(write_records(tmp_path / 'MVBench.tsv', [table]))
     assert (row.id, row.question_type, row.truth) == ('5', 'Action Count', 'B')
     with pytest.raises(InputError, match=r"answer is 'fly', expected one of \['run', 'sit'\]"):
-        MVBENCH.read(written(tmp_path / 'state_change.json', [{**record, 'answer': 'fly'}]))
+        MVBENCH.read(write_records(tmp_path / 'state_change.json', [{**record, 'answer': 'fly'}]))
 
 
 def test_rows_of_erqa_hold_several_images(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_rows_of_erqa_hold_several_images(tmp_path: Path) -> None:
     assert first.record['visual_indices'] == [3, 300]
     cell = json.dumps([base64.b64encode(PNG).decode()] * 2)
     row = {'index': 4, 'question': 'Which?', 'answer': 'A', 'category': 'Other', 'image': cell}
-    (table,) = ERQA.read(written(tmp_path / 'ERQA.tsv', [row]))
+    (table,) = ERQA.read(write_records(tmp_path / 'ERQA.tsv', [row]))
     assert (table.id, table.question_type, table.images) == ('4', 'Other', (PNG, PNG))
     path.write_bytes(tf_example(features)[:-9])
     with pytest.raises(InputError, match=r'erqa\.tfrecord cannot be read as TFRecord: it ends'):
@@ -325,7 +325,7 @@ def test_bad_predictions_are_named(tmp_path: Path, lines: list[str], message: st
 
 
 def test_export_of_vsi_bench_is_a_table_for_vlmevalkit(tmp_path: Path) -> None:
-    questions = VSI_BENCH.read(written(tmp_path / 'test.json', VSI))
+    questions = VSI_BENCH.read(write_records(tmp_path / 'test.json', VSI))
     text = 'B.\tor\n"A"'
     write_export('vsi-bench', tmp_path / 'm_VSI-Bench.tsv', questions, {'7': text})
     # As its `load` and `evaluate` read it.
@@ -341,7 +341,7 @@ def test_export_of_vsi_bench_is_a_table_for_vlmevalkit(tmp_path: Path) -> None:
 
 
 def test_lines_are_written_as_they_are_read(tmp_path: Path) -> None:
-    questions = VSI_BENCH.read(written(tmp_path / 'test.json', VSI))
+    questions = VSI_BENCH.read(write_records(tmp_path / 'test.json', VSI))
     write_export('vsi-bench', tmp_path / 'p.jsonl', questions, {'8': '3\n\u2028'})
     (name, prediction), *others = read_predictions(tmp_path / 'p.jsonl', {'7', '8'}).items()
     assert (name, prediction.text, others) == ('8', '3\n\u2028', [])
@@ -350,7 +350,7 @@ def test_lines_are_written_as_they_are_read(tmp_path: Path) -> None:
 def test_exports_of_suites_of_their_own(tmp_path: Path) -> None:
     texts = {f'option {i}': f'C does {i}' for i in range(5)}
     records = [{'q_uid': name, 'question': 'What?', **texts} for name in ('a', 'b')]
-    ego = EGOSCHEMA.read(written(tmp_path / 'questions.json', records))
+    ego = EGOSCHEMA.read(write_records(tmp_path / 'questions.json', records))
     write_export('egoschema', tmp_path / 'e.json', ego, {'a': 'C'})
     assert json.loads((tmp_path / 'e.json').read_text()) == {'a': 2, 'b': 0}
     record = {
@@ -360,7 +360,7 @@ def test_exports_of_suites_of_their_own(tmp_path: Path) -> None:
         'question': 'A or B?',
         'answer': 'B',
     }
-    urban = URBAN_VIDEO_BENCH.read(written(tmp_path / 'MCQ.json', [record]))
+    urban = URBAN_VIDEO_BENCH.read(write_records(tmp_path / 'MCQ.json', [record]))
     write_export('urbanvideo-bench', tmp_path / 'm_output.csv', urban, {'3': 'Option: [B]'})
     table = pd.read_csv(tmp_path / 'm_output.csv')
     assert table['Output'][0] == 'Option: [B]'
@@ -372,7 +372,7 @@ def test_exports_of_suites_of_their_own(tmp_path: Path) -> None:
         'question_id': 'u-1',
         'episode_history': 'e',
     }
-    eqa = OPENEQA.read(written(tmp_path / 'open-eqa-v0.json', [record]))
+    eqa = OPENEQA.read(write_records(tmp_path / 'open-eqa-v0.json', [record]))
     write_export('openeqa', tmp_path / 'o.json', eqa, {})
     assert json.loads((tmp_path / 'o.json').read_text()) == [
         {'question_id': 'u-1', 'answer': None}

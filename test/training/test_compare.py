@@ -83,7 +83,7 @@ def test_rows_of_one_report_only_are_left_out_and_counted() -> None:
     assert '10 rows are in one report only' in compare.table(found)
 
 
-def written(path: Path, value: Any) -> str:
+def write_json(path: Path, value: Any) -> str:
     path.write_text(json.dumps(value))
     return str(path)
 
@@ -101,7 +101,7 @@ def test_reports_that_cannot_be_compared_are_refused(
         (strange, 'the two reports share no row'),
         (old, 'lacks the outcomes of its rows'),
     ):
-        files = [written(tmp_path / 'a.json', good), written(tmp_path / 'b.json', bad)]
+        files = [write_json(tmp_path / 'a.json', good), write_json(tmp_path / 'b.json', bad)]
         assert compare.main([*files, '--json', str(tmp_path / 'out.json')]) == 2
         assert message in capsys.readouterr().err
     assert not (tmp_path / 'out.json').exists()
@@ -127,7 +127,7 @@ class Page(HTMLParser):
 
 def test_pages_are_self_contained_and_the_same_every_time(tmp_path: Path) -> None:
     first, second = report('a<b>', [True] * 10), report('b', [False] * 10)
-    files = [written(tmp_path / 'a.json', first), written(tmp_path / 'b.json', second)]
+    files = [write_json(tmp_path / 'a.json', first), write_json(tmp_path / 'b.json', second)]
     assert compare.main([*files, '--html', str(tmp_path / 'page.html')]) == 0
     made = (tmp_path / 'page.html').read_text()
     for text in (made, report_page(first)):

@@ -56,7 +56,7 @@ def weights(tmp_path: Path) -> Path:
     return folder
 
 
-def asked_of(server: ChatServer) -> int:
+def count_requests(server: ChatServer) -> int:
     return sum('Where is the box?' in request.text for request in server.requests)
 
 
@@ -73,9 +73,9 @@ def test_interrupted_evaluation_goes_on_where_it_stopped(tmp_path: Path) -> None
         server.requests.clear()
         report = evaluate.evaluate(server.url, ROWS, MEMORY, Sampling(), cache)
         # The one that failed, and the one prompt of all rows when nothing was seen.
-        assert asked_of(server) == 2
+        assert count_requests(server) == 2
         assert evaluate.evaluate(server.url, ROWS, MEMORY, Sampling(), cache) == report
-        assert asked_of(server) == 2
+        assert count_requests(server) == 2
     assert (report['accuracy'], report['question_only_accuracy']) == (1.0, 0.0)
 
 
@@ -191,11 +191,11 @@ def test_other_sampling_or_model_is_another_completion(tmp_path: Path) -> None:
     with ChatServer(reader, [{'id': 'm'}], 'm') as server:
         for sampling in (Sampling(), Sampling(temperature=1.0), Sampling(temperature=1.0, seed=3)):
             generation.generate(server.url, PROMPTS, sampling, cache=cache)
-        assert asked_of(server) == 3 * len(ROWS)
+        assert count_requests(server) == 3 * len(ROWS)
         server.models = [{'id': 'n'}]
         server.name = 'n'
         generation.generate(server.url, PROMPTS, Sampling(), cache=cache)
-        assert asked_of(server) == 4 * len(ROWS)
+        assert count_requests(server) == 4 * len(ROWS)
 
 
 @pytest.mark.parametrize('temperature', [0.0, 1.0])

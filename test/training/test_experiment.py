@@ -25,7 +25,12 @@ from training import experiment
 from training.experiments import models, recordings
 from training.experiments.config import PolicyConfig, read_experiment, TrainingConfig
 from training.experiments.figures import charts_of, log_of
-from training.experiments.recordings import once_a_second, paired, questions_at, questions_at_end
+from training.experiments.recordings import (
+    once_a_second,
+    pair_questions,
+    questions_at,
+    questions_at_end,
+)
 
 if TYPE_CHECKING:
     from embodied_r_ros.questions.row import Row
@@ -364,7 +369,7 @@ def test_rows_pair_by_what_they_ask() -> None:
     assert len(rows) > 4
     other = [replace(row, deltas=()) for row in rows[1:]]
     other[0] = replace(other[0], solution='unknown')
-    found = paired({'first': rows, 'second': other})
+    found = pair_questions({'first': rows, 'second': other})
     assert [row.id for row in found.rows['second']] == [row.id for row in rows[2:]]
     assert found.left_out == {
         'first': {'not asked in every text': 1, 'has another solution elsewhere': 1},
@@ -372,7 +377,7 @@ def test_rows_pair_by_what_they_ask() -> None:
     }
     assert found.other_moment == len(rows) - 2
     with pytest.raises(InputError, match='no question is in all of a, b'):
-        paired({'a': rows[:1], 'b': rows[1:]})
+        pair_questions({'a': rows[:1], 'b': rows[1:]})
 
 
 def test_questions_at_the_end_do_not_depend_on_the_images_looked_at(worlds: Path) -> None:
@@ -398,8 +403,8 @@ def test_images_at_a_rate(worlds: Path) -> None:
     with open_source(worlds / 'episode_00000') as source:
         images = list(source)
     assert recordings.at_most(images, 1.0) == [0, 5, 10, 15, 20, 25, 29]
-    kept = recordings.chosen(images, PolicyConfig(max_overlap=0.9))
-    assert len(kept) > len(recordings.chosen(images, PolicyConfig(max_overlap=0.3)))
+    kept = recordings.choose_keyframes(images, PolicyConfig(max_overlap=0.9))
+    assert len(kept) > len(recordings.choose_keyframes(images, PolicyConfig(max_overlap=0.3)))
     assert kept[-1].stamp_ns == images[-1].stamp_ns
 
 

@@ -17,7 +17,7 @@ PAGES = [ROOT / 'training/README.md', *sorted((ROOT / 'docs').rglob('*.md'))]
 RECIPES = [CONFIGS / f'{name}.yaml' for name in ('nano', 'nano-control', 'nano-sft', 'judge')]
 
 
-def made() -> set[str]:
+def output_paths() -> set[str]:
     """Files and folders that a command of the pages or of the head of a config writes."""
     pages = [*PAGES, *EXPERIMENTS]
     told = '\n'.join(page.read_text() for page in pages)
@@ -49,7 +49,7 @@ def missing(paths: list[str], there: set[str]) -> set[str]:
 @pytest.mark.parametrize('path', EXPERIMENTS, ids=lambda path: path.stem)
 def test_what_an_experiment_reads_is_made(path: Path) -> None:
     given = settings(path)
-    there = made()
+    there = output_paths()
     for run in given.get('train', []):
         recipe = {**settings(ROOT / run['config']), **run.get('settings', {})}
         read = [recipe['model'], recipe.get('samples', ''), *recipe['rows']]
@@ -65,7 +65,7 @@ def test_what_a_recipe_reads_is_made(path: Path) -> None:
     read = [
         name for key in ('rows', 'model', 'samples', 'judge') for name in named(given.get(key))
     ]
-    assert not missing(read, made())
+    assert not missing(read, output_paths())
 
 
 COMMANDS = {

@@ -11,7 +11,7 @@ from training.eval.grading import (
     best_constant,
     consistencies,
     grade,
-    graded,
+    grade_completions,
     relative_accuracy,
 )
 
@@ -29,7 +29,7 @@ POINT = replace(TEXT, answer_kind='point', solution='{"inside": [100, 100, 200, 
 BOX = replace(TEXT, answer_kind='box', solution='{"bbox_2d": [100, 100, 200, 200]}')
 
 
-def said(answer: str) -> str:
+def reply_text(answer: str) -> str:
     return f'<think>Perhaps A. e.g. A</think><answer>{answer}</answer>'
 
 
@@ -62,16 +62,16 @@ def said(answer: str) -> str:
 def test_grade_by_kind_of_answer(
     row: Row, answer: str, accuracy: float | None, named: str | None
 ) -> None:
-    result = grade(row, said(answer))
+    result = grade(row, reply_text(answer))
     assert (result.format, result.accuracy, result.answer) == (True, accuracy, named)
 
 
 def test_text_after_the_answer_breaks_the_format_only() -> None:
-    result = grade(CHOICE, said('B') + ' indeed')
+    result = grade(CHOICE, reply_text('B') + ' indeed')
     assert (result.format, result.accuracy) == (False, 1.0)
 
 
-@pytest.mark.parametrize('text', ['', 'B', '<answer>B</answer><answer>B</answer>', said('')])
+@pytest.mark.parametrize('text', ['', 'B', '<answer>B</answer><answer>B</answer>', reply_text('')])
 def test_what_cannot_be_graded_is_none(text: str) -> None:
     assert grade(CHOICE, text).accuracy is None
 
@@ -116,7 +116,7 @@ def test_number_is_graded_with_its_unit(
     question: str, solution: str, answer: str, accuracy: float
 ) -> None:
     row = replace(NUMBER, question=question, solution=solution)
-    assert grade(row, said(answer)).accuracy == pytest.approx(accuracy)
+    assert grade(row, reply_text(answer)).accuracy == pytest.approx(accuracy)
 
 
 class Yes:
@@ -127,9 +127,9 @@ class Yes:
 
 
 def test_places_are_graded_without_a_judge() -> None:
-    texts = [said('(150, 150)'), said('(0, 1500)'), said('(150, 250)')]
+    texts = [reply_text('(150, 150)'), reply_text('(0, 1500)'), reply_text('(150, 250)')]
     rows = [POINT] * 3
-    assert [g.accuracy for g in graded(rows, texts, Yes())] == [1.0, None, 0.5]
+    assert [g.accuracy for g in grade_completions(rows, texts, Yes())] == [1.0, None, 0.5]
     assert consistencies(rows, texts, Yes())[1] is None
 
 

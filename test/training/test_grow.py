@@ -14,9 +14,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from training.tiny.grow import (
+    add_layers,
     add_number_tokens,
     add_words,
-    deepened,
     frequent_words,
     number_groups,
 )
@@ -33,7 +33,7 @@ def test_more_layers_change_nothing_until_they_learn(tmp_path: Path) -> None:
     model = build_model(NanoSize(hidden_size=24, layers=3), tokenizer).eval()
     ids = torch.tensor([tokenizer(TEXTS[0])['input_ids']])
     before = model(ids).logits
-    grown = deepened(model, 2)
+    grown = add_layers(model, 2)
     assert len(grown.model.layers) == grown.config.num_hidden_layers == 5
     assert torch.allclose(grown(ids).logits, before, atol=1e-5)
     grown.save_pretrained(tmp_path)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 from training import grpo
 from training.data.batches import grouped_by_length
 from training.data.grpo import (
-    evenly_drawn,
+    draw_evenly,
     GrpoArguments,
     training_prompts,
     validation_prompts,
@@ -348,12 +348,12 @@ def test_vllm_samples_what_the_trainer_would(folder: Path, python_of_vllm: str, 
 
 def test_all_kinds_are_asked_equally_often_and_no_row_of_them_is_left_out() -> None:
     kinds = ['often'] * 18 + ['seldom'] * 5 + ['once']
-    order = evenly_drawn(kinds, 3, Random(0))
+    order = draw_evenly(kinds, 3, Random(0))
     counts = Counter(kinds[index] for index in order[: len(order) // 3])
     assert counts == {'often': 8, 'seldom': 8, 'once': 4}
     assert {*order} == {*range(24)}  # rows of the frequent kind follow each other over the epochs
     assert max(Counter(order[:20]).values()) == 4
-    assert order == evenly_drawn(kinds, 3, Random(0))
+    assert order == draw_evenly(kinds, 3, Random(0))
 
 
 def logs(**changes: list[float]) -> list[dict[str, float | None]]:

@@ -23,7 +23,7 @@ from test.training.test_sft import turning_row
 from test.training.test_traces import DELTAS, row
 from training.data.random_maps import rows_of_random_maps
 from training.eval.generation import load_model
-from training.eval.grading import graded
+from training.eval.grading import grade_completions
 from training.judge.cases import judge_messages, JudgeCase, NONE_OF_THESE, Panel, without_letters
 from training.judge.data import garbled_question, samples
 from training.judge.models import FolderJudge, load_judge, ServerJudge
@@ -100,7 +100,7 @@ def test_free_answer_is_read_whole() -> None:
             return super().conclusions(cases)
 
     text = '<think>It is near.</think><answer>Gate B</answer>'
-    assert graded([asked], [text], Reads(NONE_OF_THESE))[0].accuracy == 0.0
+    assert grade_completions([asked], [text], Reads(NONE_OF_THESE))[0].accuracy == 0.0
     assert 'Reasoning: So Gate B.' in seen[0]
 
 

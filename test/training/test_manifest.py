@@ -48,17 +48,17 @@ def checkpoint(folder: str, step: int) -> str:
     return str(made)
 
 
-def begun(seed: int = 0, **changes: Any) -> dict[str, Any]:
+def grpo_manifest(seed: int = 0, **changes: Any) -> dict[str, Any]:
     told = {'rows': ['rows.jsonl'], 'judge': ['none'], 'stages': ['1 x 7:3:0'], **changes}
     return manifest_of(vars(GrpoArguments(model='start', **told)), seed)
 
 
 def test_run_goes_on_from_what_it_began_from() -> None:
     model('start', 'first')
-    assert checkpoint_of('out', begun()) is None
+    assert checkpoint_of('out', grpo_manifest()) is None
     made = checkpoint('out', 2)
-    assert checkpoint_of('out', begun()) == made
-    free = begun(judge=['http://elsewhere'], threads=3)
+    assert checkpoint_of('out', grpo_manifest()) == made
+    free = grpo_manifest(judge=['http://elsewhere'], threads=3)
     assert checkpoint_of('out', free) == made
 
 
@@ -79,7 +79,7 @@ def test_run_that_began_otherwise_is_not_gone_on_with(
     changes: dict[str, Any], told: str, is_whole: bool
 ) -> None:
     model('start', 'first')
-    checkpoint_of('out', begun())
+    checkpoint_of('out', grpo_manifest())
     if is_whole:
         model('out', 'trained')
     else:
@@ -87,7 +87,7 @@ def test_run_that_began_otherwise_is_not_gone_on_with(
     if not changes:
         model('start', 'second')
     with pytest.raises(InputError, match='name another output folder, or delete') as caught:
-        checkpoint_of('out', begun(**changes))
+        checkpoint_of('out', grpo_manifest(**changes))
     assert told in str(caught.value)
 
 
@@ -96,13 +96,13 @@ def test_run_does_not_go_on_with_other_contents_of_its_files(name: str) -> None:
     model('start', 'first')
     Path('data.jsonl').write_text('one')
     changes: dict[str, Any] = {name: ['data.jsonl'] if name == 'rows' else 'data.jsonl'}
-    told = begun(**changes)
+    told = grpo_manifest(**changes)
     checkpoint_of('out', told)
     made = checkpoint('out', 2)
     assert checkpoint_of('out', told) == made
     Path('data.jsonl').write_text('two')
     with pytest.raises(InputError, match=r'began otherwise \(sha256 of data.jsonl'):
-        checkpoint_of('out', begun(**changes))
+        checkpoint_of('out', grpo_manifest(**changes))
 
 
 def test_run_names_the_frozen_set_of_its_rows_and_refuses_another() -> None:
@@ -111,28 +111,28 @@ def test_run_names_the_frozen_set_of_its_rows_and_refuses_another() -> None:
     assert not frozen_sets_of(Path('out'))
     frozen = freeze('week47', [Path('rows.jsonl')], Path('a.frozen.json'))
     told = f'week47, {frozen.digest()}'
-    assert begun()['frozen set of rows.jsonl'] == told
-    checkpoint_of('out', begun())
+    assert grpo_manifest()['frozen set of rows.jsonl'] == told
+    checkpoint_of('out', grpo_manifest())
     checkpoint('out', 2)
     assert frozen_sets_of(Path('out')) == [told]
     Path('a.frozen.json').unlink()
     freeze('week48', [Path('rows.jsonl')], Path('a.frozen.json'))
     with pytest.raises(InputError, match=r'week47.*not .*week48'):
-        checkpoint_of('out', begun())
+        checkpoint_of('out', grpo_manifest())
 
 
 def test_run_that_left_nothing_begins_anew() -> None:
     model('start', 'first')
-    assert checkpoint_of('out', begun()) is None
-    assert checkpoint_of('out', begun(1)) is None
+    assert checkpoint_of('out', grpo_manifest()) is None
+    assert checkpoint_of('out', grpo_manifest(1)) is None
     checkpoint('out', 1)
-    assert checkpoint_of('out', begun(1)) is not None
+    assert checkpoint_of('out', grpo_manifest(1)) is not None
 
 
 def test_folder_from_before_is_gone_on_with_and_not_labelled() -> None:
     model('start', 'first')
     made = checkpoint('out', 2)
-    assert checkpoint_of('out', begun()) == made
+    assert checkpoint_of('out', grpo_manifest()) == made
     assert [path.name for path in Path('out').iterdir()] == ['checkpoint-2']
 
 
@@ -178,7 +178,7 @@ def test_seed_of_the_file_is_compared() -> None:
     Path('out/tokenizer.json').write_text('{}')
     told = {'rows': ['rows.jsonl'], 'model': 'start', 'stages': ['1 x 7:3:0']}
     Path('run.yaml').write_text(yaml.safe_dump(told))
-    Path('out/manifest.yaml').write_text(yaml.safe_dump(begun(42)))
+    Path('out/manifest.yaml').write_text(yaml.safe_dump(grpo_manifest(42)))
     models.train(TrainingConfig('grpo', 'run.yaml', 'out'))
     with pytest.raises(InputError, match='seed 42, not 3'):
         models.train(TrainingConfig('grpo', 'run.yaml', 'out', {'seed': 3}))

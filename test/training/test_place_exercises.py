@@ -17,9 +17,9 @@ from embodied_r_ros.types.deltas import change_text, Item
 from embodied_r_ros.types.things import is_held_out_name, named_things
 import pytest
 
-from training.data.degrade import crowded, resized, sparse
+from training.data.degrade import enlarge_things, multiply_things, sparse
 from training.data.random_maps import rows_of_random_maps
-from training.data.rename import renamed, without_shapes
+from training.data.rename import rename_things, without_shapes
 from training.data.sft import examples, SftArguments
 from training.data.traces import read_row
 from training.tiny.place_exercises import made_up_name, place_exercises, sum_exercises
@@ -148,7 +148,7 @@ def rows() -> list[Row]:
 def test_a_row_with_made_up_names_has_the_same_solution(rows: list[Row]) -> None:
     changed = 0
     for row in rows:
-        new = renamed(row, Random(row.id))
+        new = rename_things(row, Random(row.id))
         trace, old = read_row(new, BUDGET), read_row(row, BUDGET)
         assert trace
         assert old
@@ -228,7 +228,7 @@ def test_more_of_each_thing_are_counted(rows: list[Row]) -> None:
     counted = set()
     for row in rows:
         if row.question_type in ('object_counting', 'count_things'):
-            new = crowded(row, Random(row.id))
+            new = multiply_things(row, Random(row.id))
             trace = read_row(new, BUDGET)
             assert trace
             assert trace.answer == new.solution
@@ -240,13 +240,13 @@ def test_larger_things_have_larger_solutions(rows: list[Row]) -> None:
     grown = []
     for row in rows:
         if row.question_type == 'object_size_estimation':
-            new = resized(row, Random(row.id))
+            new = enlarge_things(row, Random(row.id))
             trace = read_row(new, BUDGET)
             assert trace
             assert float(trace.answer) == pytest.approx(float(new.solution), abs=3)
             grown.append(float(new.solution) / float(row.solution))
             unknown = replace(row, solution='unknown')
-            assert resized(unknown, Random(row.id)) == unknown
+            assert enlarge_things(unknown, Random(row.id)) == unknown
     assert max(grown) > 1.5
 
 

@@ -209,13 +209,13 @@ def test_adapter_in_force_is_timed_merged_and_then_replaced(
 
 def test_adapter_is_merged_into_a_whole_model(weights: Path, tmp_path: Path) -> None:
     from training.eval.generation import generate, model_identity
-    from training.run.models import merged
+    from training.run.models import merge_adapter
 
     adapter = tmp_path / 'adapter'
     save_adapter(weights, adapter)
     prompts = [row.prompt(MemoryConfig()) for row in ROWS[:2]]
     greedy = Sampling(max_tokens=12)
-    whole = merged(adapter, tmp_path / 'whole')
+    whole = merge_adapter(adapter, tmp_path / 'whole')
     plain, merge = (generate(str(folder), prompts, greedy) for folder in (weights, whole))
     assert plain != merge
     for name in ('tokenizer.json', 'tokenizer_config.json', 'chat_template.jinja'):
@@ -232,13 +232,15 @@ def test_merged_model_is_as_precise_as_the_one_below(
     import torch
     from transformers import AutoModelForCausalLM
 
-    from training.run.models import merged
+    from training.run.models import merge_adapter
 
     base, dtype = tmp_path / 'base', getattr(torch, kind)
     shutil.copytree(weights, base)
     AutoModelForCausalLM.from_pretrained(base, dtype=dtype).save_pretrained(base)
     save_adapter(base, tmp_path / 'adapter')
-    whole = load_file(merged(tmp_path / 'adapter', tmp_path / 'whole') / 'model.safetensors')
+    whole = load_file(
+        merge_adapter(tmp_path / 'adapter', tmp_path / 'whole') / 'model.safetensors'
+    )
     assert {tensor.dtype for tensor in whole.values()} == {dtype}
     plain = load_file(base / 'model.safetensors')
     assert any(not torch.equal(plain[name], whole[name]) for name in plain)

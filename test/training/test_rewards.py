@@ -18,9 +18,9 @@ from training.grade import main as grade_main
 from training.judge.cases import JudgeCase, NONE_OF_THESE
 from training.run.rewards import (
     accuracy_reward,
-    checked,
     consistency_reward,
     format_reward,
+    require_finite,
     three_rewards,
 )
 
@@ -65,27 +65,27 @@ def columns(*completions: str, solution: str = 'A', options: Any = SIDES) -> dic
     }
 
 
-def said(think: str, answer: str) -> str:
+def reply_text(think: str, answer: str) -> str:
     return f'<think>{think}</think><answer>{answer}</answer>'
 
 
 @pytest.mark.parametrize(
     ('text', 'form', 'accuracy', 'consistency'),
     [
-        (said('So left.', 'A'), 1, 1, 1),
-        (said('So left.', 'a'), 1, 1, 1),
-        (said('So left.', '[[A]]'), 1, 1, 1),
-        (said('So left.', 'left'), 1, 1, 1),
-        (said('So right.', 'A'), 1, 1, 0),  # injected inconsistency
-        (said('So right.', 'B'), 1, 0, 0),  # consistent, but wrong: the gate
-        (said('So unknown.', 'unknown'), 1, 0, 0),
-        (said('It is B, e.g. here. So left.', 'A'), 1, 1, 1),
-        (said('Option A. Answer: A.', 'A'), 1, 1, 0),  # a letter is no reason
-        (said('', 'A'), 1, 1, 0),
-        (said('So left.', 'A') + ' indeed', 0, 1, 1),
+        (reply_text('So left.', 'A'), 1, 1, 1),
+        (reply_text('So left.', 'a'), 1, 1, 1),
+        (reply_text('So left.', '[[A]]'), 1, 1, 1),
+        (reply_text('So left.', 'left'), 1, 1, 1),
+        (reply_text('So right.', 'A'), 1, 1, 0),  # injected inconsistency
+        (reply_text('So right.', 'B'), 1, 0, 0),  # consistent, but wrong: the gate
+        (reply_text('So unknown.', 'unknown'), 1, 0, 0),
+        (reply_text('It is B, e.g. here. So left.', 'A'), 1, 1, 1),
+        (reply_text('Option A. Answer: A.', 'A'), 1, 1, 0),  # a letter is no reason
+        (reply_text('', 'A'), 1, 1, 0),
+        (reply_text('So left.', 'A') + ' indeed', 0, 1, 1),
         ('<answer>A</answer>', 0, 1, 0),
         ('So left. <answer>A</answer>', 0, 1, 0),
-        (said('So left.', 'A') + '<answer>A</answer>', 0, 0, 0),
+        (reply_text('So left.', 'A') + '<answer>A</answer>', 0, 0, 0),
         ('So left. A', 0, 0, 0),
         ('', 0, 0, 0),
     ],
@@ -101,29 +101,29 @@ def test_rewards_of_one_completion(
 
 def test_places_in_the_image_are_rewarded_by_distance_and_overlap() -> None:
     answers = ['(150, 150)', '{"point_2d": [150, 250]}', '(150, 5000)', 'unknown', 'left of it']
-    texts = [said('There.', answer) for answer in answers]
+    texts = [reply_text('There.', answer) for answer in answers]
     asked = columns(*texts, solution='{"inside": [100, 100, 200, 200]}', options=())
     assert accuracy_reward(None)(**asked) == [1, 0.5, 0, 0, 0]
-    boxes = [said('There.', '(100, 100, 200, 150)'), said('There.', '(150, 150)')]
+    boxes = [reply_text('There.', '(100, 100, 200, 150)'), reply_text('There.', '(150, 150)')]
     asked = columns(*boxes, solution='{"bbox_2d": [100, 100, 200, 200]}', options=())
     assert accuracy_reward(None)(**asked) == [0.5, 0]
 
 
 def test_only_right_answers_are_judged() -> None:
     judge = LastWord()
-    wrong, right = said('So right.', 'B'), said('So left.', 'A')
+    wrong, right = reply_text('So right.', 'B'), reply_text('So left.', 'A')
     assert consistency_reward(judge)(**columns(wrong, right, '', right)) == [0, 1, 0, 1]
     assert len(judge.cases) == 2
 
 
 def test_number_is_rewarded_by_its_relative_error() -> None:
-    asked = columns(said('So 5.', '5'), said('So 4.', '4 m'), solution='4', options=())
+    asked = columns(reply_text('So 5.', '5'), reply_text('So 4.', '4 m'), solution='4', options=())
     assert accuracy_reward(LastWord())(**asked) == pytest.approx([0.6, 1.0])
 
 
 def test_answers_that_are_exactly_right_are_logged_apart_from_those_nearly_right() -> None:
     logged: list[tuple[str, float]] = []
-    texts = (said('So 5.', '5'), said('So 4.', '4 m'), said('So 4.', '5'), '')
+    texts = (reply_text('So 5.', '5'), reply_text('So 4.', '4 m'), reply_text('So 4.', '5'), '')
     asked = columns(*texts, solution='4', options=())
     asked |= {'prompts': ['p'] * 4, 'log_metric': lambda *pair: logged.append(pair)}
     consistency_reward(LastWord())(**asked)
@@ -133,7 +133,8 @@ def test_answers_that_are_exactly_right_are_logged_apart_from_those_nearly_right
 
 def test_free_text_is_graded_by_the_judge() -> None:
     asked = columns(
-        said('x', 'a chair'), said('x', 'the a chair'), said('x', 'a lamp'), said('x', 'unknown'),
+        reply_text('x', 'a chair'), reply_text('x', 'the a chair'),
+        reply_text('x', 'a lamp'), reply_text('x', 'unknown'),
         solution='a chair', options=(),
     )  # fmt: skip
     assert accuracy_reward(LastWord())(**asked) == [1.0, 1.0, 0.0, 0.0]
@@ -143,7 +144,7 @@ def test_the_judge_reads_the_free_texts_of_a_batch_once_for_all_rewards() -> Non
     judge = LastWord()
     rewards = three_rewards(judge)
     first, second = (
-        columns(said('So a chair.', f'{word} a chair'), solution='a chair', options=())
+        columns(reply_text('So a chair.', f'{word} a chair'), solution='a chair', options=())
         for word in ('the', 'just')
     )
     for asked in (first, second):
@@ -157,18 +158,18 @@ def test_what_is_no_number_is_refused(value: Any) -> None:
     def odd_reward(completions: Any, **_: Any) -> list[float]:
         return [1.0, value]
 
-    asked = columns(said('So left.', 'A'), said('So right.', 'B'))
-    reward = checked(odd_reward)
+    asked = columns(reply_text('So left.', 'A'), reply_text('So right.', 'B'))
+    reward = require_finite(odd_reward)
     assert reward.__name__ == 'odd_reward'  # of TensorBoard's curve
     with pytest.raises(ModelError, match=f'odd_reward is {value} for .*<answer>B</answer>'):
         reward(**asked)
     with pytest.raises(ModelError, match='gave 2 rewards for 1 completions'):
         reward(**columns('x'))
-    assert checked(format_reward)(**asked) == [1.0, 1.0]
+    assert require_finite(format_reward)(**asked) == [1.0, 1.0]
 
 
 def test_free_text_that_nobody_can_grade_is_refused() -> None:
-    asked = columns(said('So a lamp.', 'a lamp'), solution='a chair', options=())
+    asked = columns(reply_text('So a lamp.', 'a lamp'), solution='a chair', options=())
     with pytest.raises(
         InputError, match="'a lamp' to the question 'Where is it\\?': name a judge"
     ):
@@ -180,11 +181,16 @@ def test_free_text_that_nobody_can_grade_is_refused() -> None:
 
 def test_judge_that_fails_stops_the_rewards() -> None:
     with pytest.raises(ModelError, match='no verdict on 1 cases'):
-        consistency_reward(Broken())(**columns(said('So left.', 'A')))
+        consistency_reward(Broken())(**columns(reply_text('So left.', 'A')))
 
 
 def test_consistency_is_measured_for_wrong_answers_too() -> None:
-    texts = [said('So right.', 'B'), said('So right.', 'A'), 'none', said('So up.', 'up')]
+    texts = [
+        reply_text('So right.', 'B'),
+        reply_text('So right.', 'A'),
+        'none',
+        reply_text('So up.', 'up'),
+    ]
     asked = AskedRow('r', 'Where?', SIDES, 'A')
     assert consistencies([asked] * 4, texts, LastWord()) == [1.0, 0.0, None, 1.0]
 
@@ -249,7 +255,7 @@ def test_grade_command_gives_one_line_each(
     rows, completions = tmp_path / 'rows.jsonl', tmp_path / 'completions.jsonl'
     row = {'id': 'r', 'question': 'Where?', 'options': list(SIDES), 'solution': 'A'}
     rows.write_text(json.dumps(row) + '\n')
-    lines = [{'id': 'r', 'completion': text} for text in (said('So left.', 'a'), 'left')]
+    lines = [{'id': 'r', 'completion': text} for text in (reply_text('So left.', 'a'), 'left')]
     completions.write_text('\n'.join(map(json.dumps, lines)) + '\n')
     assert grade_main([str(rows), str(completions), '--judge', 'none', '--json']) == 0
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
@@ -284,7 +290,7 @@ def test_grade_command_reads_solutions_as_it_reads_answers(
 ) -> None:
     rows, completions = tmp_path / 'rows.jsonl', tmp_path / 'completions.jsonl'
     row = {'id': 'r', 'question': 'Where?', 'options': list(options), 'solution': solution}
-    completion = {'id': 'r', 'completion': said('So.', answer)}
+    completion = {'id': 'r', 'completion': reply_text('So.', answer)}
     for path, value in ((rows, row), (completions, completion)):
         path.write_text(json.dumps(value, ensure_ascii=False) + '\n', encoding='utf-8')
     assert grade_main([str(rows), str(completions), '--judge', 'none', '--json']) == 0

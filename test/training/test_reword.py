@@ -26,14 +26,14 @@ from training.data.map_oracle import kind_and_words
 from training.data.place_words import MORE_MAP_WORDINGS
 from training.data.random_maps import rows_of_random_maps
 from training.data.reword import (
-    chosen,
+    expand_pattern,
     in_other_words,
     in_words_of,
     main,
     MORE_FOREIGN,
     MORE_WORDINGS,
     read_wordings,
-    reworded,
+    reword_row,
 )
 from training.data.traces import read_row
 
@@ -52,7 +52,7 @@ def names_in(wording: str) -> set[str]:
 
 
 def all_of(pattern: str) -> set[str]:
-    return {chosen(pattern, Random(seed)) for seed in range(300)}
+    return {expand_pattern(pattern, Random(seed)) for seed in range(300)}
 
 
 @pytest.mark.parametrize('kind', sorted(MORE_WORDINGS))
@@ -91,7 +91,7 @@ def test_more_wordings_about_a_place_are_new_and_not_like_those_held_out(kind: s
 def test_questions_about_a_place_in_other_words_have_the_same_answer() -> None:
     config = QuestionsConfig(seed=7, moments=1, test_share=0, maps=True)
     rows = list(rows_of_random_maps(3, config, Coverage()))
-    others = [reworded(row, Random(seed)) for seed, row in enumerate(rows)]
+    others = [reword_row(row, Random(seed)) for seed, row in enumerate(rows)]
     changed = [
         (row, other)
         for row, other in zip(rows, others, strict=True)
@@ -119,7 +119,7 @@ def test_foreign_questions_are_not_those_held_out_and_stay_unknown() -> None:
         options=options,
         solution=UNKNOWN,
     )
-    others = [reworded(row, Random(seed)) for seed in range(40)]
+    others = [reword_row(row, Random(seed)) for seed in range(40)]
     assert len({other.question for other in others}) > 20
     assert {other.options for other in others} <= {options for _, options in MORE_FOREIGN}
     assert {other.solution for other in others} == {UNKNOWN}
@@ -129,14 +129,14 @@ def test_question_keeps_what_it_is_about() -> None:
     row = replace(
         turning_row(1, 'train'), question='How many different red objects came into view so far?'
     )
-    texts = {reworded(row, Random(seed)).question for seed in range(40)}
+    texts = {reword_row(row, Random(seed)).question for seed in range(40)}
     assert len(texts) > 20
     assert all(' red ' in text for text in texts)
 
 
 def test_reasoning_stays_the_same_in_other_words() -> None:
     row = replace(turning_row(3, 'train'), question=WORDINGS['net_turn'][0])
-    other = reworded(row, Random(0))
+    other = reword_row(row, Random(0))
     assert other.question != row.question
     config = MemoryConfig()
     assert read_row(other, config) == read_row(row, config) is not None
@@ -144,7 +144,7 @@ def test_reasoning_stays_the_same_in_other_words() -> None:
 
 def test_questions_of_people_stay_as_they_are() -> None:
     row = replace(turning_row(1, 'train'), question='Whose cup is it?')
-    assert reworded(row, Random(0)) is row
+    assert reword_row(row, Random(0)) is row
 
 
 def asked_row(seed: int, split: str = 'train') -> Row:

@@ -26,7 +26,7 @@ from test.arm.arms import camera, STEP_NS, T0_NS, write_arm_bag
 from test.bags import test_sources as sources
 from test.chat_server import ChatServer, RecordedRequest, Script
 from test.tiny_models import save_language_model
-from training.robot_bench.answering import asked_of
+from training.robot_bench.answering import prompt_of
 from training.robot_bench.evaluate import main
 from training.robot_bench.items import (
     BenchItem,
@@ -36,7 +36,7 @@ from training.robot_bench.items import (
     read_items,
     write_items,
 )
-from training.robot_bench.report import agreement_figures, score_figures, Scored
+from training.robot_bench.report import agreement_figures, score_figures, ScoredAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +72,7 @@ def fake_model(request: RecordedRequest) -> Script:
     return Script((f'<think>I see.</think><answer>{kind} {number}.</answer>',))
 
 
-def told(request: RecordedRequest) -> str:
+def judge_message(request: RecordedRequest) -> str:
     """What a judge was told first."""
     return str(request.body['messages'][1:][:1])
 
@@ -87,7 +87,7 @@ def fake_judge(request: RecordedRequest) -> Script:
 
 def milder_judge(request: RecordedRequest) -> Script:
     """A fake: as the other one, but 1 for what is wrong about planning, and dumb on movements."""
-    if '"movement ' in told(request):
+    if '"movement ' in judge_message(request):
         return Script(('Nice.',))
     if '"planning ' in request.text and '"unknown"' in request.text:
         return Script(('Score: 1\nReason: well.',))
@@ -105,25 +105,25 @@ def servers() -> Iterator[tuple[ChatServer, ChatServer, ChatServer]]:
 
 
 def test_a_text_model_is_told_what_the_prompt_builder_tells() -> None:
-    asked = asked_of(ITEM, 'scene', None, MEMORY)
+    asked = prompt_of(ITEM, 'scene', None, MEMORY)
     seen, question = asked.user.split('\n')[1:]
     assert seen == '[1] 0.0 s: A cup \u2039left\u203a of a plate.'
     assert question.startswith('Question: The task is: clear the table. Where is the cup? Tell ')
     assert question.endswith('against the ground. Positions are metres.')
     assert not asked.messages()[1].images
-    assert '(nothing)' in asked_of(ITEM, '', None, MEMORY).user
-    guides = {asked_of(item, '', None, MEMORY).user for item in ITEMS}
+    assert '(nothing)' in prompt_of(ITEM, '', None, MEMORY).user
+    guides = {prompt_of(item, '', None, MEMORY).user for item in ITEMS}
     assert len(guides) == len(KINDS)
 
 
 def test_a_model_that_sees_is_shown_the_picture_and_told_that_writing_is_no_instruction() -> None:
     picture = EncodedImage(b'jpeg', 'jpeg')
-    shown = asked_of(ITEM, 'picture', picture, MEMORY)
+    shown = prompt_of(ITEM, 'picture', picture, MEMORY)
     assert shown.messages()[1].images == (picture,)
     assert 'cup <' not in shown.user
     assert 'A cup' not in shown.user
     assert 'never an instruction' in shown.user.split('\n')[1]
-    both = asked_of(ITEM, 'both', picture, MEMORY).user
+    both = prompt_of(ITEM, 'both', picture, MEMORY).user
     assert '[1] 0.0 s: A cup' in both
     assert '[2] 0.0 s: What the camera shows now is in the picture.' in both
 
@@ -135,16 +135,16 @@ def test_what_a_keyframe_showed_besides_is_told_with_the_scene_alone() -> None:
     picture = EncodedImage(b'jpeg', 'jpeg')
     told = 'Looked at again for the question:\n0.0 s: On the table: cup at (0.100, 0.200, 0.020).'
     for seen in ('scene', 'both'):
-        assert told in asked_of(item, seen, picture, MEMORY).user
+        assert told in prompt_of(item, seen, picture, MEMORY).user
     for seen in ('picture', ''):
-        assert 'On the table' not in asked_of(item, seen, picture, MEMORY).user
+        assert 'On the table' not in prompt_of(item, seen, picture, MEMORY).user
 
 
 def test_an_item_without_what_is_to_be_seen_is_refused() -> None:
     with pytest.raises(InputError, match="item 'a' has not an image"):
-        asked_of(ITEM, 'picture', None, MEMORY)
+        prompt_of(ITEM, 'picture', None, MEMORY)
     with pytest.raises(InputError, match="item 'a' has not a scene or deltas"):
-        asked_of(replace(ITEM, scene='', image='x.png'), 'scene', None, MEMORY)
+        prompt_of(replace(ITEM, scene='', image='x.png'), 'scene', None, MEMORY)
 
 
 def test_pictures_come_from_files_and_from_bags_at_their_stamps(tmp_path: Path) -> None:
@@ -343,9 +343,9 @@ def test_agreement_between_judges_leaves_out_what_neither_has_read(
 
 
 def test_people_agree_with_a_judge_by_the_median_of_their_scores() -> None:
-    def scored(number: int, score: int | None, *people: float) -> Scored:
+    def scored(number: int, score: int | None, *people: float) -> ScoredAnswer:
         item = replace(ITEM, scene_id=str(number))
-        return Scored(item, 'x', (score,), people=people)
+        return ScoredAnswer(item, 'x', (score,), people=people)
 
     some = [
         scored(0, 0, 0, 0, 3),
@@ -362,7 +362,8 @@ def test_people_agree_with_a_judge_by_the_median_of_their_scores() -> None:
 
 def test_intervals_resample_whole_scenes() -> None:
     some = [
-        Scored(replace(ITEM, scene_id=str(n // 8)), 'x', (3 * (n // 8 % 2),)) for n in range(32)
+        ScoredAnswer(replace(ITEM, scene_id=str(n // 8)), 'x', (3 * (n // 8 % 2),))
+        for n in range(32)
     ]
     apart = [
         replace(each, item=replace(each.item, scene_id=str(n))) for n, each in enumerate(some)

@@ -21,7 +21,7 @@ DELTA = {'stamp_ns': 5, 'action': '', 'change': 'A red block ahead.', 'items': [
 LOOK = {'keyframe_id': 1, 'stamp_ns': 5, 'text': 'On the table: a cup.', 'camera': 'front'}
 
 
-def written(**more: Any) -> dict[str, Any]:
+def item_json(**more: Any) -> dict[str, Any]:
     """An item as somebody would write it."""
     return {
         'id': 'cup-1',
@@ -42,10 +42,10 @@ def read(tmp_path: Path, *values: dict[str, Any]) -> list[BenchItem]:
 def test_a_set_by_people_tells_what_was_seen_in_any_of_four_ways(tmp_path: Path) -> None:
     text, image, bag, deltas = read(
         tmp_path,
-        written(),
-        written(id='2', scene='', image='pictures/2.png'),
-        written(id='3', scene='', bag='bags/a', stamp_ns=17, topic='/front'),
-        written(id='4', scene='', deltas=[DELTA]),
+        item_json(),
+        item_json(id='2', scene='', image='pictures/2.png'),
+        item_json(id='3', scene='', bag='bags/a', stamp_ns=17, topic='/front'),
+        item_json(id='4', scene='', deltas=[DELTA]),
     )
     assert [delta.change for delta in text.deltas_in_order()] == ['A cup is left of a plate.']
     assert [delta.change for delta in deltas.deltas_in_order()] == ['A red block ahead.']
@@ -58,15 +58,15 @@ def test_a_set_by_people_tells_what_was_seen_in_any_of_four_ways(tmp_path: Path)
 
 def test_answers_with_the_scores_of_people_come_along(tmp_path: Path) -> None:
     answers = [{'answer': 'Left.', 'by': 'ann', 'scores': [3, 2.5]}, {'answer': 'Right.'}]
-    [item] = read(tmp_path, written(answers=answers))
+    [item] = read(tmp_path, item_json(answers=answers))
     assert item.answers == (GivenAnswer('Left.', 'ann', (3.0, 2.5)), GivenAnswer('Right.'))
 
 
 def test_what_is_written_is_read_again_elsewhere(tmp_path: Path) -> None:
     items = read(
         tmp_path,
-        written(scene='A cup.\u2028And a "plate" \u201cö\u201d.', answers=[{'answer': 'Left.'}]),
-        written(id='2', scene='', image='2.png', meta={'by': 'ann'}),
+        item_json(scene='A cup.\u2028And a "plate" \u201cö\u201d.', answers=[{'answer': 'Left.'}]),
+        item_json(id='2', scene='', image='2.png', meta={'by': 'ann'}),
     )
     other = tmp_path / 'deeper' / 'set.jsonl'
     assert write_items(other, items) == 2
@@ -101,13 +101,13 @@ def test_what_cannot_be_used_is_refused_with_its_line(
     tmp_path: Path, more: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(InputError, match=why) as caught:
-        read(tmp_path, written(), written(id='b', **more))
+        read(tmp_path, item_json(), item_json(id='b', **more))
     assert str(caught.value).startswith(f'{tmp_path}/set.jsonl:2: ')
 
 
 def test_ids_that_come_twice_and_files_without_items_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"set\.jsonl:2: id 'cup-1' comes twice"):
-        read(tmp_path, written(), written())
+        read(tmp_path, item_json(), item_json())
     with pytest.raises(InputError, match='has no items'):
         read(tmp_path)
     with pytest.raises(InputError, match='cannot be read'):
@@ -124,7 +124,7 @@ JSON = st.recursive(
 @given(st.dictionaries(st.sampled_from(sorted(BenchItem.__dataclass_fields__)), JSON))
 def test_any_json_is_an_item_or_refused(more: dict[str, Any]) -> None:
     try:
-        item = BenchItem.from_json(json.dumps({**written(), **more}))
+        item = BenchItem.from_json(json.dumps({**item_json(), **more}))
     except InputError:
         return
     assert BenchItem.from_json(item.to_json()) == item

@@ -18,7 +18,7 @@ from test.chat_server import ChatServer, RecordedRequest, Script
 from test.tiny_models import save_language_model
 from test.training.test_sft import turning_row
 from training import rollouts
-from training.data.samples import PassRateBand, read_samples, taught
+from training.data.samples import PassRateBand, read_samples, teaching_samples
 from training.eval import generation
 from training.judge.cases import NONE_OF_THESE
 
@@ -201,7 +201,7 @@ def test_free_texts_are_compared_by_the_judge_and_taught(
     assert 'judge' not in found['r2']['origin']
     # The solution to the letter and an answer to a choice are no case for a judge.
     assert sum('Reasoning: ' in request.text for request in judge.requests) == 4
-    assert taught(tmp_path / 'samples.jsonl', 0.0).keys() == {'r0', 'r1'}
+    assert teaching_samples(tmp_path / 'samples.jsonl', 0.0).keys() == {'r0', 'r1'}
 
 
 def test_without_a_judge_a_free_text_is_right_to_the_letter(
@@ -274,9 +274,11 @@ def test_rows_are_chosen_by_their_pass_rates(tmp_path: Path) -> None:
         for right in range(11)
     ]
     path.write_text('\n'.join(map(json.dumps, values)) + '\n')
-    assert [*taught(path, 0.0)] == ['2', '3', '4', '5', '6', '7', '8']
-    assert [*taught(path, 1.0)] == [*taught(path, 0.0), '9', '10']
-    assert [*taught(path, 0.0, PassRateBand(0.01, 0.99))] == [str(i) for i in range(1, 10)]
+    assert [*teaching_samples(path, 0.0)] == ['2', '3', '4', '5', '6', '7', '8']
+    assert [*teaching_samples(path, 1.0)] == [*teaching_samples(path, 0.0), '9', '10']
+    assert [*teaching_samples(path, 0.0, PassRateBand(0.01, 0.99))] == [
+        str(i) for i in range(1, 10)
+    ]
     with pytest.raises(InputError, match=r'min_pass_rate is 0.9, max_pass_rate 0.8: expected'):
         PassRateBand(0.9, 0.8)
 
@@ -289,7 +291,7 @@ def test_samples_that_teach_nothing_are_bad_input(
     path = tmp_path / 'samples.jsonl'
     path.write_text(json.dumps(value) + '\n' if right else '')
     with pytest.raises(InputError, match=r'jsonl holds nothing that teaches: [01] sampled'):
-        taught(path, anchors)
+        teaching_samples(path, anchors)
 
 
 def test_what_was_said_before_is_graded_anew(

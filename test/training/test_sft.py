@@ -29,7 +29,7 @@ from test.training.commands import run_training
 from training import grpo, sft
 from training.data.sft import chosen_rows, examples, SftArguments
 from training.data.traces import read_row
-from training.evaluate import drawn, evaluate
+from training.evaluate import draw_rows, evaluate
 from training.judge import train as judge_recipe
 from training.run.monitor import GradientGuard
 from training.tiny.exercises import phrase_examples, recall_examples
@@ -155,11 +155,11 @@ def test_an_adapter_does_not_take_new_tokens(tmp_path: Path) -> None:
 
 def test_some_rows_are_drawn_from_all_scenes() -> None:
     rows = [turning_row(i, 'test') for i in range(100)]
-    some = drawn(rows, 20, seed=1)
-    assert some == drawn(rows, 20, seed=1) != drawn(rows, 20, seed=2)
+    some = draw_rows(rows, 20, seed=1)
+    assert some == draw_rows(rows, 20, seed=1) != draw_rows(rows, 20, seed=2)
     assert len({row.scene_id for row in some}) == 20
     assert {int(row.scene_id[1:]) // 50 for row in some} == {0, 1}
-    assert drawn(rows, 0, seed=1) == drawn(rows, 200, seed=1) == rows
+    assert draw_rows(rows, 0, seed=1) == draw_rows(rows, 200, seed=1) == rows
 
 
 def test_first_scenes_of_each_file_are_taken(tmp_path: Path) -> None:

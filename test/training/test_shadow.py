@@ -37,7 +37,9 @@ SERVING, CANDIDATE = ModelInfo('serving', 'sha256:s'), ModelInfo('candidate', 's
 REFUSED = Answer('', '', AnswerKind.UNKNOWN, model=CANDIDATE)
 
 
-def said(model: ModelInfo, letter: str, latency_s: float = 1.0, waited_s: float = 0.0) -> Answer:
+def answer_of(
+    model: ModelInfo, letter: str, latency_s: float = 1.0, waited_s: float = 0.0
+) -> Answer:
     """An answer: a letter, or unknown; of its time in hand the model takes nine tenths."""
     is_known = letter in 'AB'
     return Answer(
@@ -63,8 +65,8 @@ def pairs_of(
     return tuple(
         ShadowPair(
             f'e{number % 8}',
-            said(SERVING, first),
-            {'-': None, '!': REFUSED}.get(second, said(CANDIDATE, second, latency_s)),
+            answer_of(SERVING, first),
+            {'-': None, '!': REFUSED}.get(second, answer_of(CANDIDATE, second, latency_s)),
             solution,
             'label' if number % 2 else 'odometry',
         )
@@ -121,7 +123,11 @@ def test_what_the_shadow_did_worse_is_named(
 
 def test_waiting_counts_for_neither_model() -> None:
     late = tuple(
-        replace(pair, given=said(SERVING, 'A', waited_s=7.0), shadow=said(CANDIDATE, 'B', 1.4))
+        replace(
+            pair,
+            given=answer_of(SERVING, 'A', waited_s=7.0),
+            shadow=answer_of(CANDIDATE, 'B', 1.4),
+        )
         for pair in BETTER
     )
     found = report(*late)
@@ -129,7 +135,7 @@ def test_waiting_counts_for_neither_model() -> None:
     assert found['generation_s'] == [pytest.approx([0.9, 0.9]), pytest.approx([1.26, 1.26])]
     assert found['waited_s'] == [[7.0, 7.0], [0.0, 0.0]]
     assert failed(found) == []
-    slower = (replace(pair, shadow=said(CANDIDATE, 'B', 1.6)) for pair in late)
+    slower = (replace(pair, shadow=answer_of(CANDIDATE, 'B', 1.6)) for pair in late)
     assert 'shadow: latency p50' in failed(report(*slower))
 
 
@@ -150,7 +156,8 @@ def test_pairs_of_other_models_do_not_count() -> None:
     before = tuple(replace(p, given=replace(p.given, model=CANDIDATE)) for p in BETTER[:8])
     other = ModelInfo('other', 'sha256:o')
     beside = tuple(
-        replace(p, episode_id='x', shadow=said(other, 'A')) for p in pairs_of('B' * 8, 'A' * 8)
+        replace(p, episode_id='x', shadow=answer_of(other, 'A'))
+        for p in pairs_of('B' * 8, 'A' * 8)
     )
     dropped_by_other = replace(beside[0], shadow=None)
     found = report(*BETTER, *before, *beside, dropped_by_other)
@@ -166,7 +173,7 @@ def test_free_text_that_nobody_can_grade_counts_for_neither() -> None:
         replace(
             pair,
             given=replace(pair.given, options=(), completion=LAMP),
-            shadow=replace(said(CANDIDATE, 'B'), completion=CHAIR),
+            shadow=replace(answer_of(CANDIDATE, 'B'), completion=CHAIR),
             solution='a chair',
         )
         for pair in BETTER[:8]

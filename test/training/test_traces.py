@@ -24,7 +24,7 @@ from embodied_r_ros.types.deltas import (
 from embodied_r_ros.types.geometry import Pose, quaternion_from_matrix, rotation_from_ypr
 import pytest
 
-from training.data.degrade import bare, degraded, retold
+from training.data.degrade import bare, degrade_deltas, retell_motions
 from training.data.scene_reader import read_scene, SceneItem
 from training.data.traces import read_row
 from training.eval.execution import executed_conclusion
@@ -281,7 +281,7 @@ def test_a_bare_row_tells_of_motions_alone() -> None:
 
 def test_degraded_rows_lose_distances_or_motions_and_nothing_else() -> None:
     full = row('net_displacement', 'Where?', SIDES, DELTAS)
-    texts = {degraded(full, Random(seed)).prompt(MEMORY).user for seed in range(60)}
+    texts = {degrade_deltas(full, Random(seed)).prompt(MEMORY).user for seed in range(60)}
     assert any('cannot tell' in text for text in texts)
     assert any(' m' not in text.replace('moved', '') for text in texts)
     assert all(re.search('red (tall )?object 30° left', text) for text in texts)
@@ -289,14 +289,14 @@ def test_degraded_rows_lose_distances_or_motions_and_nothing_else() -> None:
 
 def test_an_item_without_distance_does_not_mean_a_motion_without_length() -> None:
     full = row('net_displacement', 'Where?', SIDES, DELTAS)
-    texts = {degraded(full, Random(seed)).prompt(MEMORY).user for seed in range(60)}
+    texts = {degrade_deltas(full, Random(seed)).prompt(MEMORY).user for seed in range(60)}
     vague = [text for text in texts if '30° left 10° down 2.1 m' not in text]
     assert {bool(re.search(r'moved \w+ [\d.]+ m', text)) for text in vague} == {True, False}
 
 
 def test_retold_rows_have_other_motions_and_an_answer_of_their_own() -> None:
     full = row('net_turn', 'Which way?', FACINGS, DELTAS)
-    made = [retold(full, Random(seed)) for seed in range(60)]
+    made = [retell_motions(full, Random(seed)) for seed in range(60)]
     texts = [r.prompt(MEMORY).user for r in made]
     assert len(set(texts)) > 50
     assert any('turned left 90°' in text or 'turned right 90°' in text for text in texts)

@@ -36,7 +36,7 @@ from test.tiny_models import save_language_model, save_vision_language_model
 from training import evaluate, experiment, grpo, sft
 from training.data.grpo import GrpoArguments, training_prompts
 from training.data.sft import SftArguments
-from training.data.vision import image_file, image_prompt, load_processor, main, shown
+from training.data.vision import image_file, image_prompt, load_processor, main, rows_with_images
 from training.eval.generation import load_model, load_vision_model
 from training.run.rewards import format_reward
 from training.tiny import vision
@@ -157,7 +157,7 @@ def test_without_a_judge_consistency_cannot_count(folder: Path) -> None:
 
 def test_the_image_is_part_of_the_prompt_and_of_its_digest(folder: Path) -> None:
     row = next(row for row in rows_of(folder) if row.question_type == 'waypoint')
-    (seen,) = shown([row], folder / 'images')
+    (seen,) = rows_with_images([row], folder / 'images')
     prompt = seen.prompt(MemoryConfig())
     (image,) = prompt.messages()[1].images
     assert image.decode().shape == (240, 320, 3)
@@ -165,9 +165,9 @@ def test_the_image_is_part_of_the_prompt_and_of_its_digest(folder: Path) -> None
     blind = row.without_scene().prompt(MemoryConfig())
     assert seen.without_scene().prompt(MemoryConfig()) == blind
     with pytest.raises(InputError, match=f'row {row.id!r} has no image in elsewhere'):
-        shown([row], Path('elsewhere'))
+        rows_with_images([row], Path('elsewhere'))
     with pytest.raises(InputError, match='is about no single image'):
-        shown([replace(row, meta={})], folder / 'images')
+        rows_with_images([replace(row, meta={})], folder / 'images')
 
 
 @pytest.fixture(scope='module')

@@ -13,7 +13,7 @@ from embodied_r_ros.types.geometry import (
     rays_of_pixels,
     relative_motion,
     rotation_from_ypr,
-    wrapped,
+    wrap_angle_rad,
     yaw_pitch_roll,
 )
 from hypothesis import given
@@ -101,9 +101,9 @@ def test_a_resized_image_keeps_its_directions() -> None:
 
 @given(st.floats(-1e3, 1e3))
 def test_wrapped_angles_are_the_same_direction(angle: float) -> None:
-    assert -math.pi < wrapped(angle) <= math.pi
-    assert math.cos(wrapped(angle)) == pytest.approx(math.cos(angle), abs=1e-9)
-    assert math.sin(wrapped(angle)) == pytest.approx(math.sin(angle), abs=1e-9)
+    assert -math.pi < wrap_angle_rad(angle) <= math.pi
+    assert math.cos(wrap_angle_rad(angle)) == pytest.approx(math.cos(angle), abs=1e-9)
+    assert math.sin(wrap_angle_rad(angle)) == pytest.approx(math.sin(angle), abs=1e-9)
 
 
 def test_direction_of_a_vector() -> None:

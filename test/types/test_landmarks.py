@@ -14,7 +14,7 @@ from embodied_r_ros.types.landmarks import (
     PathPoint,
     read_scene_map,
     SceneMap,
-    thinned,
+    thin_path,
 )
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def test_a_long_path_keeps_where_the_camera_was_when() -> None:
         for t, x, y in zip(every, np.interp(every, times, xs), np.interp(every, times, ys),
                            strict=True)
     ]  # fmt: skip
-    points = thinned(path)
+    points = thin_path(path)
     assert len(points) == 40
     assert (points[0], points[-1]) == (path[0], path[-1])
     stamps = [point.stamp_ns for point in points]
@@ -66,12 +66,12 @@ def test_a_long_path_keeps_where_the_camera_was_when() -> None:
     for axis, truth in enumerate((xs, ys)):
         between = np.interp(every, stamps, [point.position[axis] for point in points])
         assert between == pytest.approx(np.interp(every, times, truth), abs=1e-6)
-    assert thinned(points) == points
+    assert thin_path(points) == points
 
 
 def test_the_path_of_a_camera_that_stays_is_thinned_evenly() -> None:
     path = [PathPoint(stamp, (1.0, 2.0, 0.0), 0.1 * stamp) for stamp in range(200)]
-    stamps = [point.stamp_ns for point in thinned(path)]
+    stamps = [point.stamp_ns for point in thin_path(path)]
     assert len(stamps) == 40
     assert max(np.diff(stamps)) <= 13
 

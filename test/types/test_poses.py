@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 
 from embodied_r_ros.types.geometry import matrix_from_quaternion, Pose, yaw_pitch_roll
-from embodied_r_ros.types.poses import interpolate, mounted, PoseBuffer
+from embodied_r_ros.types.poses import interpolate, mounted_pose, PoseBuffer
 import numpy as np
 import pytest
 
@@ -47,13 +47,13 @@ def test_poses_of_two_frames_have_nothing_in_between() -> None:
 
 def test_mounted_camera_moves_with_its_base() -> None:
     # A base that looks along +y; the camera sits 0.2 m before it, looking 90 degrees right.
-    camera = mounted(turned(math.pi / 2, x=1.0), (0.2, 0.0, 0.5), (0.0, 0.0, -math.pi / 2))
+    camera = mounted_pose(turned(math.pi / 2, x=1.0), (0.2, 0.0, 0.5), (0.0, 0.0, -math.pi / 2))
     assert camera.position == pytest.approx((1.0, 0.2, 0.5))
     assert yaw_of(camera) == pytest.approx(0.0)
 
 
 def test_camera_that_looks_down_is_pitched() -> None:
-    camera = mounted(turned(0.0), (0.0, 0.0, 0.0), (0.0, 0.5, 0.0))
+    camera = mounted_pose(turned(0.0), (0.0, 0.0, 0.0), (0.0, 0.5, 0.0))
     forward = matrix_from_quaternion(camera.orientation) @ np.array([1.0, 0.0, 0.0])
     assert forward[2] == pytest.approx(-math.sin(0.5))
 
@@ -72,7 +72,7 @@ def test_pose_at_its_own_stamp_is_exactly_that_pose() -> None:
 
 def test_camera_without_offset_has_exactly_the_pose_of_its_base() -> None:
     base = turned(0.3)
-    assert mounted(base, (0.0, 0.0, 0.0), (0.0, 0.0, 0.0)) == base
+    assert mounted_pose(base, (0.0, 0.0, 0.0), (0.0, 0.0, 0.0)) == base
 
 
 def test_pose_just_outside_is_the_nearest_one() -> None:

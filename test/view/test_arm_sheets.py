@@ -73,7 +73,7 @@ def test_keypoints_without_a_card_are_counted(
         assert path.stat().st_size
 
 
-def drawn(path: Path, trial: Trial) -> NDArray[np.uint8]:
+def sheet_image(path: Path, trial: Trial) -> NDArray[np.uint8]:
     write_trial_sheet(path, 'oracle chose', trial, CAMERA, POSE)
     return np.asarray(cv2.imread(str(path)), np.uint8)
 
@@ -87,7 +87,7 @@ def pixel(position: tuple[float, float, float]) -> tuple[int, int]:
 
 
 def test_the_chosen_candidate_is_green_and_others_are_white(tmp_path: Path) -> None:
-    page = drawn(tmp_path / 'a.png', TRIAL)
+    page = sheet_image(tmp_path / 'a.png', TRIAL)
     rows, columns = np.where((page == BACK).all(axis=2))
     top, left = rows.min(), columns.min()
     for position, colour in zip(STEP.candidates, (WHITE, GREEN), strict=False):
@@ -97,7 +97,8 @@ def test_the_chosen_candidate_is_green_and_others_are_white(tmp_path: Path) -> N
 
 def test_every_step_has_a_card_up_to_a_limit(tmp_path: Path) -> None:
     one, four, five, many = (
-        drawn(tmp_path / f'{n}.png', replace(TRIAL, steps=(STEP,) * n)) for n in (1, 4, 5, 30)
+        sheet_image(tmp_path / f'{n}.png', replace(TRIAL, steps=(STEP,) * n))
+        for n in (1, 4, 5, 30)
     )
     assert one.shape == four.shape
     assert four.shape[0] < five.shape[0] < many.shape[0]
@@ -109,7 +110,7 @@ def test_steps_without_image_and_trials_without_steps_are_shown(tmp_path: Path) 
     refused = replace(TRIAL, steps=(), refusals=('step: it is too long',))
     warned = replace(refused, warnings=('reasoner: no keypoint\nTraceback',))
     shapes = [
-        drawn(tmp_path / f'{n}.png', trial).shape
+        sheet_image(tmp_path / f'{n}.png', trial).shape
         for n, trial in enumerate((blind, refused, warned))
     ]
     assert len({width for _, width, _ in shapes}) == 1

@@ -22,7 +22,7 @@ SOFA = Landmark('sofa', (2.0, 1.0, 0.4), 0, (1.0, 1.0, 0.8), 5_000_000_000, 9_00
 PATH = tuple(PathPoint(n * 10**9, (0.3 * n, 0.1 * n, 1.2), 0.3) for n in range(10))
 
 
-def drawn(
+def map_image(
     tmp_path: Path, *landmarks: Landmark, path: tuple[PathPoint, ...] = PATH
 ) -> NDArray[np.int16]:
     file = tmp_path / 'map.png'
@@ -39,16 +39,16 @@ def coloured(image: NDArray[np.int16]) -> int:
 
 
 def test_a_landmark_is_drawn_in_colour_and_one_that_is_gone_hollow(tmp_path: Path) -> None:
-    bare = coloured(drawn(tmp_path))
-    here = coloured(drawn(tmp_path, SOFA))
+    bare = coloured(map_image(tmp_path))
+    here = coloured(map_image(tmp_path, SOFA))
     gone = Landmark('sofa', SOFA.position, 0, SOFA.size, status=LandmarkStatus.GONE)
     assert bare == 0
-    assert here > 5 * coloured(drawn(tmp_path, gone)) > 0
+    assert here > 5 * coloured(map_image(tmp_path, gone)) > 0
 
 
 @pytest.mark.parametrize('path', [(), PATH[:1]])
 def test_a_map_of_nothing_is_a_picture_too(tmp_path: Path, path: tuple[PathPoint, ...]) -> None:
-    assert drawn(tmp_path, path=path).shape[1] == 1100
+    assert map_image(tmp_path, path=path).shape[1] == 1100
 
 
 def test_labels_do_not_cover_one_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,7 @@ def test_labels_do_not_cover_one_another(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(map_picture, 'put_line', note)
     cups = [Landmark(f'cup {n}', (2.0 + 0.05 * n, 1.0 + 0.03 * (n % 3), 0.8), n) for n in range(9)]
-    drawn(tmp_path, *cups)
+    map_image(tmp_path, *cups)
     assert len(places) == 9
     for number, (left, top, right, bottom) in enumerate(places):
         for other in places[:number]:

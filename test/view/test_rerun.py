@@ -16,7 +16,7 @@ from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import BagError, InputError
 from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.types.images import EncodedImage
-from embodied_r_ros.view.rerun import layout, show, Shown
+from embodied_r_ros.view.rerun import layout, show, ViewContents
 import pytest
 
 from test.bags.test_messages import answer, delta, keyframe
@@ -145,7 +145,7 @@ def test_answers_of_the_same_time_are_read_side_by_side(
     ('shown', 'views'),
     [
         (
-            Shown(
+            ViewContents(
                 ['front', 'rear'], has_ways=True, has_texts=True, has_deltas=True, has_answers=True
             ),
             {
@@ -158,7 +158,9 @@ def test_answers_of_the_same_time_are_read_side_by_side(
             },
         ),
         (
-            Shown(['front'], has_ways=False, has_texts=True, has_deltas=True, has_answers=False),
+            ViewContents(
+                ['front'], has_ways=False, has_texts=True, has_deltas=True, has_answers=False
+            ),
             {
                 'Spatial2DView': 1,
                 'TextDocumentView': 1,
@@ -167,13 +169,15 @@ def test_answers_of_the_same_time_are_read_side_by_side(
             },
         ),
         (
-            Shown(['front'], has_ways=False, has_texts=False, has_deltas=False, has_answers=False),
+            ViewContents(
+                ['front'], has_ways=False, has_texts=False, has_deltas=False, has_answers=False
+            ),
             {'Spatial2DView': 1},
         ),
     ],
 )
 def test_layout_has_views_of_what_is_there_and_no_others(
-    shown: Shown, views: dict[str, int]
+    shown: ViewContents, views: dict[str, int]
 ) -> None:
     rerun = MagicMock()
     layout(rerun, shown)

@@ -26,7 +26,7 @@ from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.row import QuestionWithSolution, RowBuilder, write_rows
 from embodied_r_ros.questions.splits import split_of
 from embodied_r_ros.reasoning.completions import option_letter
-from embodied_r_ros.sim.arm.trials import Chooser, Chosen, ClassicalSight, play, TrialPlan
+from embodied_r_ros.sim.arm.trials import ArmChoice, Chooser, ClassicalSight, play, TrialPlan
 from embodied_r_ros.sim.runs import ROBOTS_OF_TASKS, SimArmConfig
 from tqdm import tqdm
 
@@ -65,7 +65,7 @@ class TextChooser(Chooser):
         self._robot, self._task = robot, task
         self._sight, self._answerer = sight, answerer
 
-    def choose(self, view: Choice) -> Chosen:
+    def choose(self, view: Choice) -> ArmChoice:
         """Ask both questions.
 
         Raises:
@@ -76,7 +76,7 @@ class TextChooser(Chooser):
         where = keypoint_question(*context, view.candidates, (), metadata, view.tool)
         grip = GRIPPER_NEXT.of_task(*context, metadata, view.tool)
         index = self._answer('waypoint', where, view)
-        return Chosen(index, grip.options[self._answer('gripper', grip, view)] == _CLOSED)
+        return ArmChoice(index, grip.options[self._answer('gripper', grip, view)] == _CLOSED)
 
     def _answer(self, kind: str, question: Question, view: Choice) -> int:
         table = table_view(None, self._robot.metadata, self._robot.placing, view.tool)
@@ -109,7 +109,7 @@ def oracle(kind: str, question: Question, deltas: Sequence[SemanticDelta]) -> in
 
 
 @dataclass
-class Noted:
+class RowRecorder:
     """An answerer of a trial whose questions and answers are kept as rows.
 
     For each step the position is asked, then the gripper there.
@@ -145,7 +145,7 @@ class Noted:
         return index
 
 
-class Slipping(Chooser):
+class SlippingChooser(Chooser):
     """Does something else by lot now and then, whatever another one chooses."""
 
     def __init__(self, chooser: Chooser, share: float, seed: str) -> None:
@@ -153,12 +153,12 @@ class Slipping(Chooser):
         self._chooser, self._share = chooser, share
         self._rng = Random(f'slips:{seed}')
 
-    def choose(self, view: Choice) -> Chosen:
+    def choose(self, view: Choice) -> ArmChoice:
         """Choose as the other one does, or any candidate with any gripper."""
         chosen = self._chooser.choose(view)
         if self._rng.random() >= self._share:
             return chosen
-        return Chosen(self._rng.randrange(len(view.candidates)), self._rng.random() < 0.5)
+        return ArmChoice(self._rng.randrange(len(view.candidates)), self._rng.random() < 0.5)
 
 
 def robot_of(task: str, file: str = '') -> Robot:
@@ -166,7 +166,7 @@ def robot_of(task: str, file: str = '') -> Robot:
     return load_robot(file or ROBOTS_OF_TASKS.get(task, 'sawyer_sim_loop'))
 
 
-def led(
+def run_trial(
     plan: TrialPlan,
     robot: Robot,
     answerer: Answerer,
@@ -185,7 +185,7 @@ def led(
     sight = ClassicalSight(robot)
     with plan.arm(SimArmConfig(plan.task).camera()) as arm:
         asking = TextChooser(robot, arm.task, sight, answerer)
-        chooser = Slipping(asking, slips, plan.id) if slips else asking
+        chooser = SlippingChooser(asking, slips, plan.id) if slips else asking
         try:
             return play(arm, chooser, robot, plan.id, sight, config)
         except UnknownError as error:
@@ -203,9 +203,9 @@ def trial_rows(plan: TrialPlan, robot: Robot, slips: float, wait_s: float = 0.0)
         wait_s: How long answers take at most, by lot for each trial [s]; 0: no time at all.
     """
     split = split_of(plan.id, QuestionsConfig(test_share=0.0))
-    noted = Noted(oracle, RowBuilder(plan.id, plan.id, split, '', 'classical'), robot)
+    noted = RowRecorder(oracle, RowBuilder(plan.id, plan.id, split, '', 'classical'), robot)
     config = TrialConfig(wait_s=Random(f'wait:{plan.id}').uniform(0.0, wait_s))
-    return noted.rows if led(plan, robot, noted, slips, config).is_success else []
+    return noted.rows if run_trial(plan, robot, noted, slips, config).is_success else []
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -59,7 +59,7 @@ _MOST_TIMES_LARGER = 6.0
 _BRIEF = (1, 3)  # keyframes
 
 
-def degraded(row: Row, rng: Random) -> Row:
+def degrade_deltas(row: Row, rng: Random) -> Row:
     """Cut down what a row's deltas tell: all distances, a share of the items', or of motions."""
     way = rng.random()
     if way < 1 / 3:
@@ -130,7 +130,7 @@ def sparse(row: Row, rng: Random) -> Row:
     )
 
 
-def crowded(row: Row, rng: Random) -> Row:
+def multiply_things(row: Row, rng: Random) -> Row:
     """A row that counts things of a map, with more of each, and its solution."""
     labels = sorted({each['label'] for each in row.landmarks})
     times = {label: rng.choice(_TIMES) for label in labels}
@@ -150,7 +150,7 @@ def crowded(row: Row, rng: Random) -> Row:
     )
 
 
-def resized(row: Row, rng: Random) -> Row:
+def enlarge_things(row: Row, rng: Random) -> Row:
     """A row that asks for the size of a thing, of a map of larger things, and its solution.
 
     Where the solution is no whole number, the row as it is.
@@ -176,7 +176,7 @@ def with_labels(delta: dict[str, Any], rename: Callable[[str], str]) -> dict[str
     return _with_items(delta, [replace(item, label=rename(item.label)) for item in items])
 
 
-def retold(row: Row, rng: Random) -> Row:
+def retell_motions(row: Row, rng: Random) -> Row:
     """The same row with other motions: what its deltas tell then has an answer of its own."""
     quarter_share = 1.0 if rng.random() < _GRID_SHARE else _QUARTER_SHARE
     return replace(

@@ -14,7 +14,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.scene.memory import MemoryConfig
 
 from training.data.batches import grouped_by_length
-from training.data.samples import PassRateBand, taught
+from training.data.samples import PassRateBand, teaching_samples
 from training.data.selection import AskingArguments, rows_of_kinds
 from training.data.vision import has_image, image_dataset, image_file, image_prompt
 from training.eval.generation import chat_text, prompt_messages
@@ -83,7 +83,11 @@ def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[d
     images = Path(arguments.images) if arguments.images else None
     chooses = split == 'train' and bool(arguments.samples)
     band = PassRateBand(arguments.min_pass_rate, arguments.max_pass_rate)
-    samples = taught(Path(arguments.samples), arguments.anchor_share, band) if chooses else None
+    samples = (
+        teaching_samples(Path(arguments.samples), arguments.anchor_share, band)
+        if chooses
+        else None
+    )
     rows = rows_of_kinds(arguments.rows, arguments.kinds, split, arguments.max_scenes)
     for row in rows:
         if samples is not None and row.id not in samples:
@@ -127,7 +131,7 @@ def training_prompts(
     lengths = [row.pop('expected_length') for row in rows]
     kinds = [row.pop('kind') for row in rows]
     decks = kinds if arguments.even_kinds else [''] * len(rows)
-    row_order = evenly_drawn(decks, epochs, rng)
+    row_order = draw_evenly(decks, epochs, rng)
     counts = Counter(kinds[index] for index in row_order)
     shown = ', '.join(f'{kind} {count}' for kind, count in sorted(counts.items()))
     sys.stderr.write(f'grpo: {len(row_order)} prompts in {epochs} epochs: {shown}\n')
@@ -136,7 +140,7 @@ def training_prompts(
     return dataset.select([row_order[place] for place in order]) if dataset else None
 
 
-def evenly_drawn(kinds: Sequence[str], epochs: int, rng: Random) -> list[int]:
+def draw_evenly(kinds: Sequence[str], epochs: int, rng: Random) -> list[int]:
     """Indices of rows, epoch after epoch, in which all kinds are equally frequent.
 
     An epoch has about as many as there are rows. Of a kind with more rows than its share, other

@@ -26,7 +26,7 @@ from embodied_r_ros.questions.map_rows import (
 )
 from embodied_r_ros.questions.row import write_rows
 from embodied_r_ros.questions.splits import split_of
-from embodied_r_ros.types.geometry import NS_PER_S, wrapped
+from embodied_r_ros.types.geometry import NS_PER_S, wrap_angle_rad
 from embodied_r_ros.types.landmarks import Landmark, LandmarkStatus, PathPoint, SceneMap
 from embodied_r_ros.types.things import BENCHMARK_NAMES, is_held_out_name, named_things
 
@@ -258,18 +258,18 @@ def _move(point: PathPoint, to: Position) -> list[PathPoint]:
     points = _turn(point, yaw)
     begin_ns = (points or [point])[-1].stamp_ns
     stamp_ns = begin_ns + round(metres / _SPEED_M_S * NS_PER_S)
-    return [*points, PathPoint(stamp_ns, to, wrapped(yaw))]
+    return [*points, PathPoint(stamp_ns, to, wrap_angle_rad(yaw))]
 
 
 def _turn(point: PathPoint, yaw: float) -> list[PathPoint]:
     """Turn on the spot, a point every half second."""
-    angle = wrapped(yaw - point.yaw_rad)
+    angle = wrap_angle_rad(yaw - point.yaw_rad)
     steps = math.ceil(abs(angle) / (_TURN_RAD_S * _STEP_NS / NS_PER_S) - 1e-9)
     return [
         PathPoint(
             point.stamp_ns + step * _STEP_NS,
             point.position,
-            wrapped(point.yaw_rad + angle * step / steps),
+            wrap_angle_rad(point.yaw_rad + angle * step / steps),
         )
         for step in range(1, steps + 1)
     ]
@@ -309,7 +309,7 @@ def _is_in_view(point: PathPoint, thing: _Body) -> bool:
     if metres > _VIEW_M or max(thing.size) < _MIN_WIDE_RAD * metres:
         return False
     dx, dy = (thing.position[axis] - point.position[axis] for axis in (0, 1))
-    return abs(wrapped(math.atan2(dy, dx) - point.yaw_rad)) <= _HALF_VIEW_RAD
+    return abs(wrap_angle_rad(math.atan2(dy, dx) - point.yaw_rad)) <= _HALF_VIEW_RAD
 
 
 def _from_start(scene: SceneMap) -> SceneMap:

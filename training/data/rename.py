@@ -47,7 +47,7 @@ def _other_name(names: Collection[str], rng: Random) -> str:
     return made_up_name(rng)
 
 
-def renamed(row: Row, rng: Random) -> Row:
+def rename_things(row: Row, rng: Random) -> Row:
     """The row with another name for each thing that it names, or whose map has it.
 
     What is absent has another name too: that a name is known does not tell that it is there.

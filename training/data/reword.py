@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from embodied_r_ros.questions.row import Row
 
 
-def chosen(pattern: str, rng: Random) -> str:
+def expand_pattern(pattern: str, rng: Random) -> str:
     """A wording of a pattern: one of what stands in each pair of brackets.
 
     >>> from random import Random
-    >>> chosen('How [warm|cold] is it [|now]?', Random(0))
+    >>> expand_pattern('How [warm|cold] is it [|now]?', Random(0))
     'How cold is it now?'
     """
     text = re.sub(r'\[([^]]*)\]', lambda match: rng.choice(match[1].split('|')), pattern)
@@ -98,7 +98,7 @@ def reworded_task(question: str, rng: Random) -> str:
     for wordings_of_task, wordings in MORE_TASKS.items():
         match = task_match and re.fullmatch(wording_regex(wordings_of_task), task_match['task'])
         if task_match and match:
-            text = chosen(rng.choice(wordings), rng).format(**match.groupdict())
+            text = expand_pattern(rng.choice(wordings), rng).format(**match.groupdict())
             return f'{_START}{text}{question[task_match.end("task") :]}'
     return question
 
@@ -232,17 +232,17 @@ def kind_and_names(row: Row) -> tuple[str, dict[str, str]] | None:
     return None
 
 
-def reworded(row: Row, rng: Random) -> Row:
+def reword_row(row: Row, rng: Random) -> Row:
     """The same row in words for training; as it is where its words are of no known kind."""
     if row.question_type in MAP_KINDS:
         return _reworded_place(row, rng)
     opener = rng.choice(_OPENERS)
     if row.question in {question for question, _ in FOREIGN[False]}:
         pattern, options = rng.choice(MORE_FOREIGN)
-        return replace(row, question=opener + chosen(pattern, rng), options=options)
+        return replace(row, question=opener + expand_pattern(pattern, rng), options=options)
     kind, words = kind_and_names(row) or ('', {})
     if kind in MORE_WORDINGS:
-        text = opener + chosen(rng.choice(MORE_WORDINGS[kind]), rng)
+        text = opener + expand_pattern(rng.choice(MORE_WORDINGS[kind]), rng)
         return replace(row, question=text.format(**words))
     new_question = reworded_task(row.question, rng)
     return row if new_question == row.question else replace(row, question=new_question)
@@ -256,7 +256,7 @@ def _reworded_place(row: Row, rng: Random) -> Row:
     wordings = [w for w in MORE_MAP_WORDINGS[kind] if _slots(w) == set(words)]
     if not wordings:
         return row
-    text = chosen(rng.choice(wordings), rng).format(**words)
+    text = expand_pattern(rng.choice(wordings), rng).format(**words)
     question = rng.choice(OPENERS) + text
     # Names may hold words of questions: what would be read otherwise is left as it is.
     return replace(row, question=question) if kind_and_words(question) == kind_words else row
@@ -266,7 +266,9 @@ def _other_property(row: Row, rng: Random) -> Row:
     for wording, _ in UNKNOWN_PROPERTIES[False]:
         if match := re.fullmatch(wording_regex(wording), row.question):
             pattern, options = rng.choice(MORE_PROPERTIES)
-            question = rng.choice(OPENERS) + chosen(pattern, rng).format(**match.groupdict())
+            question = rng.choice(OPENERS) + expand_pattern(pattern, rng).format(
+                **match.groupdict()
+            )
             return replace(row, question=question, options=options)
     return row
 
@@ -288,7 +290,7 @@ def in_other_words(rows: Iterable[Row], share: float, seed: int = 0) -> Iterator
     for row in rows:
         rng = Random(f'{seed}/{row.id}')
         is_asked_anew = row.split == 'train' and rng.random() < share
-        other = reworded(row, rng) if is_asked_anew else row
+        other = reword_row(row, rng) if is_asked_anew else row
         is_same = (other.question, other.options) == (row.question, row.options)
         # Samples of the row as it was are none of this one.
         yield row if is_same else replace(other, id=f'{row.id}/reworded')

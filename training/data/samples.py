@@ -104,7 +104,7 @@ class SampleOrigin:
         return ', '.join(f'{n} {origin.get(n)!r}, not {own.get(n)!r}' for n in names)
 
 
-def begun(path: Path, origin: SampleOrigin) -> dict[str, dict[str, Any]]:
+def read_existing_samples(path: Path, origin: SampleOrigin) -> dict[str, dict[str, Any]]:
     """The samples, by row id, that a file has already.
 
     What a killed run left of a line is cut off: the next one would go on in it.
@@ -160,7 +160,7 @@ class PassRateBand:
         return below, rates.keys() - below - above, above
 
 
-def taught(
+def teaching_samples(
     path: Path, anchor_share: float, band: PassRateBand | None = None
 ) -> dict[str, dict[str, Any]]:
     """Samples, by row id, of the rows that are asked, of those that the start was asked often.

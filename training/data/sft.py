@@ -15,10 +15,18 @@ from embodied_r_ros.reasoning.completions import parse_completion, UNKNOWN
 from embodied_r_ros.scene.memory import MemoryConfig
 
 from training.data.arm_reader import position_in
-from training.data.degrade import bare, brief, crowded, degraded, resized, retold, sparse
-from training.data.rename import renamed, without_shapes
-from training.data.reword import in_words_of, read_wordings, reworded, Wordings
-from training.data.samples import PassRateBand, taught
+from training.data.degrade import (
+    bare,
+    brief,
+    degrade_deltas,
+    enlarge_things,
+    multiply_things,
+    retell_motions,
+    sparse,
+)
+from training.data.rename import rename_things, without_shapes
+from training.data.reword import in_words_of, read_wordings, reword_row, Wordings
+from training.data.samples import PassRateBand, teaching_samples
 from training.data.selection import AskingArguments, rows_of_kinds
 from training.data.traces import PATH_KINDS, read_row, READERS, Trace
 from training.data.vision import has_image, image_file, image_prompt
@@ -35,9 +43,9 @@ _TIGHT_BUDGETS = (200, 450)
 _VARIANTS = 4  # of the text of a scene
 # Simulated rooms beside what was seen of them have one small thing of each colour and shape.
 _CHANGES = {
-    'object_counting': crowded,
-    'count_things': crowded,
-    'object_size_estimation': resized,
+    'object_counting': multiply_things,
+    'count_things': multiply_things,
+    'object_size_estimation': enlarge_things,
 }
 _NEAR_NUMBER = 0.75  # mean relative accuracy: less than 15 % off
 _NEAR = 0.95  # 1 less the distances along x, y and z [m]: a position as good as the right one
@@ -248,9 +256,9 @@ class _SceneForm:
         is_path = row.question_type in PATH_KINDS and not row.has_map
         own, is_bare = self.is_elsewhere and is_path, self.is_bare and is_path
         is_other = is_bare or (self.is_shapeless and row.question_type in MAP_KINDS)
-        row = retold(row, Random(self.draw)) if own else row
+        row = retell_motions(row, Random(self.draw)) if own else row
         row = bare(row) if is_bare else row
-        row = degraded(row, Random(self.draw)) if self.is_cut_down else row
+        row = degrade_deltas(row, Random(self.draw)) if self.is_cut_down else row
         if self.is_brief and not row.has_map and row.question_type in READERS:
             row, own = brief(row, Random(self.draw)), True
         return row, 2 * is_other + own
@@ -262,11 +270,11 @@ def _in_words(
     """The row in words that an oracle reads, and what words it once more for the prompt."""
     is_reworded = rng.random() < arguments.reworded_share
     is_from_file = is_reworded and bool(wordings) and rng.random() < arguments.wordings_share
-    row = reworded(row, rng) if is_reworded and not is_from_file else row
+    row = reword_row(row, rng) if is_reworded and not is_from_file else row
     # Names in what was seen stay as they are.
     is_map_alone = row.has_map and not row.deltas
     is_renamed = is_map_alone and rng.random() < arguments.renamed_share
-    row = renamed(row, rng) if is_renamed else row
+    row = rename_things(row, rng) if is_renamed else row
     is_sparse = row.has_map and arguments.sparse_share > 0
     row = sparse(row, rng) if is_sparse and rng.random() < arguments.sparse_share else row
     if is_from_file:
@@ -348,7 +356,7 @@ def right_samples(arguments: SftArguments, split: str) -> Iterator[dict[str, Any
     """
     memory = MemoryConfig(arguments.token_budget)
     band = PassRateBand(arguments.min_pass_rate, arguments.max_pass_rate)
-    kept = taught(Path(arguments.samples), arguments.anchor_share, band)
+    kept = teaching_samples(Path(arguments.samples), arguments.anchor_share, band)
     for number, row in enumerate(chosen_rows(arguments, split)):
         sampled = kept.get(row.id, {'completions': [], 'right': []})
         for text, right in zip(sampled['completions'], sampled['right'], strict=True):

@@ -22,13 +22,13 @@ from training.data.map_traces import MAP_QUESTIONS, read_place_question
 from training.data.scene_reader import first_lines, last_sight, read_scene, SceneItem, SceneLine
 from training.tiny.dead_reckoning import (
     place,
-    quarter,
+    quarter_of,
+    rotate_degrees,
     side_of,
     signed_rise,
     signed_turn,
-    turned,
     Walk,
-    wrapped,
+    wrap_degrees,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _option_with(options: Sequence[str], start: str) -> str | None:
 def facing(options: Sequence[str], degrees: int) -> str | None:
     """The option for a net turn (positive left); None: there is none."""
     start = {'ahead': 'the same', 'left': 'to the left', 'right': 'to the right'}
-    return _option_with(options, start.get(quarter(degrees), 'the opposite'))
+    return _option_with(options, start.get(quarter_of(degrees), 'the opposite'))
 
 
 def standing(options: Sequence[str], x: float, y: float) -> str | None:
@@ -167,7 +167,7 @@ def _seen_from(walk: Walk, sight: SceneItem) -> tuple[str, str]:
     bearing_text = f'At {signed_turn(bearing)}'
     if walk.x or walk.y:
         distance = _ASSUMED_M if math.isnan(sight.distance_m) else sight.distance_m
-        x, y = turned(distance, 0.0, bearing)
+        x, y = rotate_degrees(distance, 0.0, bearing)
         left_x, left_y = round(x - walk.x, 1), round(y - walk.y, 1)
         bearing = 5 * round(math.degrees(math.atan2(left_y, left_x)) / 5)
         bearing_text = (
@@ -175,9 +175,9 @@ def _seen_from(walk: Walk, sight: SceneItem) -> tuple[str, str]:
             f' {signed_turn(bearing)}'
         )
     if walk.heading:
-        bearing = wrapped(bearing - walk.heading)
+        bearing = wrap_degrees(bearing - walk.heading)
         bearing_text += f', facing {signed_turn(walk.heading)}: {signed_turn(bearing)}'
-    answer = quarter(bearing)
+    answer = quarter_of(bearing)
     return answer, f'{bearing_text}, so {answer}.'
 
 

@@ -75,16 +75,16 @@ class ShownRow(Row):
         return Row(**{part.name: getattr(self, part.name) for part in fields(Row)})
 
 
-def shown(rows: Iterable[Row], images: Path) -> list[Row]:
+def rows_with_images(rows: Iterable[Row], images: Path) -> list[Row]:
     """Rows for a vision policy, with the folder of their images.
 
     Raises:
         InputError: A row has no image there.
     """
-    rows_with_images: list[Row] = [ShownRow(**vars(row), images=images) for row in rows]
-    for row in rows_with_images:
+    shown_rows: list[Row] = [ShownRow(**vars(row), images=images) for row in rows]
+    for row in shown_rows:
         row.prompt(MemoryConfig())
-    return rows_with_images
+    return shown_rows
 
 
 def has_image(row: Row, folder: Path) -> bool:

@@ -17,7 +17,7 @@ from training.data.arm_reader import cm_of
 from training.data.arm_traces import closest, likest, movement_words
 from training.data.traces import facing, level, standing
 from training.eval.grading import named_answer
-from training.tiny.dead_reckoning import quarter
+from training.tiny.dead_reckoning import quarter_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,7 +89,7 @@ def _net_rise(match: re.Match[str], options: Sequence[str], text: str) -> str | 
 
 def _bearing(match: re.Match[str], options: Sequence[str], text: str) -> str | None:
     del text
-    side = quarter(_degrees(match))
+    side = quarter_of(_degrees(match))
     return side if side in options else None
 
 

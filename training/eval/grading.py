@@ -86,7 +86,7 @@ def _gradable(question: SolvedQuestion, completion: Completion) -> str | None:
     return place_text(target.kind, answer)
 
 
-def graded(
+def grade_completions(
     questions: Sequence[SolvedQuestion], texts: Sequence[str], judge: Judge | None = None
 ) -> list[Grade]:
     """Grade completions; with a judge also free texts that are not the solution to the letter.
@@ -104,18 +104,18 @@ def oracle_grades(rows: Sequence[Row], memory: MemoryConfig) -> list[Grade]:
     Where a prompt does not tell, and for kinds of questions that it does not know, it is wrong.
     """
     traces = [read_row(row, memory) for row in rows]
-    return graded(rows, [trace.completion() if trace else '' for trace in traces])
+    return grade_completions(rows, [trace.completion() if trace else '' for trace in traces])
 
 
-def graded_with_consistency(
+def grade_with_consistency(
     questions: Sequence[SolvedQuestion], texts: Sequence[str], judge: Judge | None
 ) -> list[Grade]:
-    """Grade completions, right and wrong ones also for consistency; without a judge as `graded`.
+    """Grade completions, right and wrong ones also for consistency where there is a judge.
 
     Raises:
         ModelError: The judge failed.
     """
-    grades = graded(questions, texts, judge)
+    grades = grade_completions(questions, texts, judge)
     if judge is None:
         return grades
     verdicts = consistencies(questions, texts, judge)

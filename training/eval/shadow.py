@@ -15,13 +15,13 @@ from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.episode import read_episode
 from embodied_r_ros.episodes.inspect import bag_digest, labels_sha256
-from embodied_r_ros.questions.indoor import Unsolved
+from embodied_r_ros.questions.indoor import NoSolution
 from embodied_r_ros.questions.proofs import solution_of_answer
 from embodied_r_ros.types.answers import AnswerKind, Freshness
 from embodied_r_ros.types.geometry import NS_PER_S
 import numpy as np
 
-from training.eval.grading import graded
+from training.eval.grading import grade_completions
 from training.eval.statistics import paired_test
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def shadow_pairs(episode: Episode) -> list[ShadowPair]:
         if answer.prompt_sha256:
             shadow = episode.log.shadows.get(answer.id)
             proof = solution_of_answer(episode, answer)
-            if isinstance(proof, Unsolved):
+            if isinstance(proof, NoSolution):
                 known = '', proof.reason
             else:
                 known = proof.solution, proof.source
@@ -192,7 +192,7 @@ def _accuracies(both: Sequence[tuple[ShadowPair, Answer]], judge: Judge | None) 
     solved = [(pair, own) for pair, own in both if pair.solution]
     questions = [pair for pair, _ in solved]
     texts = [pair.given.completion for pair in questions], [own.completion for _, own in solved]
-    grades = [graded(questions, list(some), judge) for some in texts]
+    grades = [grade_completions(questions, list(some), judge) for some in texts]
     # A readable text that only a judge could grade says nothing, of either.
     known = [
         (pair, a.accuracy or 0.0, b.accuracy or 0.0)

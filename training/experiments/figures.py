@@ -21,7 +21,7 @@ from training.eval.report_page import interval_text, rate_text, svg_text
 from training.eval.statistics import bootstrap_interval, interval_over_runs, paired_test
 from training.evaluate import by_type
 from training.run.models import is_url
-from training.run.monitor import consistency_rate, known
+from training.run.monitor import consistency_rate, logged_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -234,7 +234,7 @@ def _read(state: Path) -> list[dict[str, float]]:
 
 
 def _curve(log: list[dict[str, float]], key: str) -> Curve:
-    points = [(e['step'], value) for e in log if (value := known(e, key)) is not None]
+    points = [(e['step'], value) for e in log if (value := logged_value(e, key)) is not None]
     return [step for step, _ in points], [value for _, value in points]
 
 

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from training.eval.document_tables import difference_cell, DocumentTable, rate_cell
 from training.eval.grading import oracle_grades
 from training.eval.report_page import html_page, interval_text, rate_text, ReportSection
-from training.evaluate import drawn, evaluate, opened_cache
+from training.evaluate import draw_rows, evaluate, opened_cache
 from training.experiments.figures import (
     accuracy_figures,
     bar_of,
@@ -23,7 +23,7 @@ from training.experiments.figures import (
     difference_figures,
     points,
 )
-from training.experiments.recordings import look_at, perceiver_of, questions_at_end, simulated
+from training.experiments.recordings import look_at, perceiver_of, questions_at_end, simulated_bags
 from training.judge.models import judge_of
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _looked(
     rows_of_text: list[Row] = []
     recordings: dict[str, list[PerceivedRecording]] = defaultdict(list)
     by_episode: dict[str, int] = {}
-    worlds = simulated([Path(world) for world in config.worlds], config.episodes)
+    worlds = simulated_bags([Path(world) for world in config.worlds], config.episodes)
     for bag, layout in tqdm(worlds, unit=' bags', desc='looked at', leave=False, disable=None):
         by_episode[layout.episode_id] = len(by_episode)
         rows_of_text += questions_at_end(layout, config.draws, config.seed)
@@ -90,7 +90,7 @@ def _looked(
     if not rows_of_text:
         msg = f'{", ".join(config.worlds)}: no question has a solution'
         raise InputError(msg)
-    rows_of_text = drawn(rows_of_text, config.limit, config.seed)
+    rows_of_text = draw_rows(rows_of_text, config.limit, config.seed)
     rows = {
         name: [replace(row, deltas=own[by_episode[row.episode_id]].deltas) for row in rows_of_text]
         for name, own in recordings.items()

@@ -11,13 +11,13 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
-from embodied_r_ros.common.processes import tied
+from embodied_r_ros.common.processes import tie_command
 
 from training.compare import compare
 from training.data.grpo import GrpoArguments
 from training.data.selection import rows_of_split
 from training.data.sft import SftArguments
-from training.data.vision import shown
+from training.data.vision import rows_with_images
 from training.eval.document_tables import (
     difference_cell,
     DocumentTable,
@@ -26,7 +26,7 @@ from training.eval.document_tables import (
     rate_cell,
 )
 from training.eval.report_page import html_page, interval_text, rate_text, ReportSection
-from training.evaluate import drawn, evaluate, opened_cache
+from training.evaluate import draw_rows, evaluate, opened_cache
 from training.experiments.figures import bar_of, bars, charts_of, curves, means_of, means_table
 from training.judge.models import judge_of
 from training.run.manifest import refuse_other_run
@@ -88,7 +88,9 @@ def _reports(
     cache = opened_cache(config.cache)
     memory = config.memory()
     unseen = [row.without_scene() for row in rows]
-    rows_by_model = {name: shown(rows, Path(folder)) for name, folder in config.images.items()}
+    rows_by_model = {
+        name: rows_with_images(rows, Path(folder)) for name, folder in config.images.items()
+    }
     rows_by_model |= dict.fromkeys(config.blind, unseen)
     reports = {
         name: evaluate(model, rows_by_model.get(name, rows), memory, sampling, cache, judge)
@@ -115,7 +117,7 @@ def _cells(reports: dict[str, dict[str, Any]], names: dict[str, str]) -> list[di
 
 
 def _rows(config: ModelsConfig, file: Path) -> list[Row]:
-    return drawn(rows_of_split(file, config.split or None), config.limit, config.seed)
+    return draw_rows(rows_of_split(file, config.split or None), config.limit, config.seed)
 
 
 def train(training: TrainingConfig) -> None:
@@ -146,7 +148,7 @@ def train(training: TrainingConfig) -> None:
         values = value if isinstance(value, list) else [value]
         command += [f'--{name}', *map(str, values)]
     sys.stderr.write(f'experiment: {training.output} is not there yet: {" ".join(command[1:])}\n')
-    process = subprocess.run(tied(command), check=False, stdout=sys.stderr)
+    process = subprocess.run(tie_command(command), check=False, stdout=sys.stderr)
     if process.returncode:
         msg = f'training run {training.output} ended with exit code {process.returncode}'
         raise EmbodiedRError(msg)

@@ -27,7 +27,7 @@ from training.eval.report_page import (
     rate_text,
     ReportSection,
 )
-from training.evaluate import drawn, evaluate, opened_cache
+from training.evaluate import draw_rows, evaluate, opened_cache
 from training.experiments.config import PolicyConfig
 from training.experiments.figures import (
     accuracy_figures,
@@ -36,7 +36,13 @@ from training.experiments.figures import (
     difference_figures,
     right_of,
 )
-from training.experiments.recordings import look_at, paired, perceiver_of, questions_at, simulated
+from training.experiments.recordings import (
+    look_at,
+    pair_questions,
+    perceiver_of,
+    questions_at,
+    simulated_bags,
+)
 from training.judge.models import judge_of
 
 if TYPE_CHECKING:
@@ -59,8 +65,10 @@ def run(config: PerceptionConfig) -> dict[str, Any]:
         ModelError: A model or judge fails.
     """
     judge, cache = judge_of(config.judge), opened_cache(config.cache)
-    pairs = paired(_texts(config, cache))
-    indices = drawn(list(range(len(next(iter(pairs.rows.values()))))), config.limit, config.seed)
+    pairs = pair_questions(_texts(config, cache))
+    indices = draw_rows(
+        list(range(len(next(iter(pairs.rows.values()))))), config.limit, config.seed
+    )
     rows_by_text = {name: [rows[index] for index in indices] for name, rows in pairs.rows.items()}
     texts, scores = {}, {}
     for name, rows in rows_by_text.items():
@@ -113,7 +121,7 @@ def _texts(config: PerceptionConfig, cache: ReplyCache) -> dict[str, list[Row]]:
     if config.profile:
         looks['vlm'] = (perceiver_of(config.profile), PolicyConfig())
     texts: dict[str, list[Row]] = defaultdict(list)
-    worlds = simulated([Path(world) for world in config.worlds], config.episodes)
+    worlds = simulated_bags([Path(world) for world in config.worlds], config.episodes)
     for bag, layout in tqdm(worlds, unit=' bags', desc='perceived', leave=False, disable=None):
         deltas_by_text = {
             name: look_at(bag, policy, who, cache).deltas for name, (who, policy) in looks.items()

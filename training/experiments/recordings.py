@@ -96,7 +96,7 @@ def look_at(
     with open_source(bag) as source:
         images = [i if policy.odometry else replace(i, pose=None) for i in source]
     start = time.perf_counter()
-    keyframes = chosen(images, policy)
+    keyframes = choose_keyframes(images, policy)
     middle = time.perf_counter()
     deltas = _perceived(keyframes, perceiver, in_pairs=policy.in_pairs)
     end = time.perf_counter()
@@ -127,7 +127,7 @@ def _perceived(
     return [perceive_pair(perceiver, None, keyframe) for keyframe in keyframes]
 
 
-def chosen(images: Sequence[StampedImage], policy: PolicyConfig) -> list[Keyframe]:
+def choose_keyframes(images: Sequence[StampedImage], policy: PolicyConfig) -> list[Keyframe]:
     """The images that a policy looks at, as keyframes, and always the last one."""
     if policy.choose == 'keyframes':
         extractor = KeyframeExtractor(KeyframeConfig(max_overlap=policy.max_overlap))
@@ -177,7 +177,7 @@ def _keyframe(image: StampedImage, number: int) -> Keyframe:
     )
 
 
-def simulated(worlds: Sequence[Path], limit: int) -> Iterator[tuple[Path, Layout]]:
+def simulated_bags(worlds: Sequence[Path], limit: int) -> Iterator[tuple[Path, Layout]]:
     """Bags of simulated worlds with what is true of them, at most so many (0: all).
 
     Raises:
@@ -236,7 +236,7 @@ class PairedQuestions:
     other_moment: int  # pairs in which the newest image is not the same
 
 
-def paired(texts: Mapping[str, Sequence[Row]]) -> PairedQuestions:
+def pair_questions(texts: Mapping[str, Sequence[Row]]) -> PairedQuestions:
     """Pair rows by id, where question, options and solution are the same in all texts.
 
     Raises:

@@ -11,9 +11,9 @@ from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.vocabulary import COLOURS, SHAPES
 
-from training.data.degrade import degraded
+from training.data.degrade import degrade_deltas
 from training.data.map_traces import MAP_QUESTIONS
-from training.data.reword import reworded
+from training.data.reword import reword_row
 from training.data.traces import read_row
 from training.judge.cases import JudgeCase, NONE_OF_THESE
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Solved:
+class WorkedExample:
     """A question with its reasoning, taken apart."""
 
     kind: str
@@ -89,7 +89,7 @@ _ENDS = (
 )  # fmt: skip
 
 
-def small_talk(rng: Random) -> Solved:
+def small_talk(rng: Random) -> WorkedExample:
     """A question about something, some thoughts, and a conclusion."""
     kind = rng.choice(list(_ASKED))
     subject, other = _thing(rng), _thing(rng)
@@ -101,7 +101,7 @@ def small_talk(rng: Random) -> Solved:
         return text.format(subject, other, rng.choice(_PLACES), wrong)
 
     remarks = [filled(text) for text in rng.sample(_FILLERS, rng.randint(1, 4))]
-    return Solved(
+    return WorkedExample(
         kind=f'talk about a {kind}',
         question=filled(rng.choice(_ASKED[kind])),
         options=options,
@@ -194,9 +194,9 @@ def samples(
         garble: Put most of the questions in other words, and a share in words that do not exist.
         colours_renamed: So many samples in which the colour that a question counts is another.
     """
-    latest: dict[str, Solved] = {}  # of each kind
+    latest: dict[str, WorkedExample] = {}  # of each kind
     for row in rows:
-        worded = reworded(row, rng) if garble and rng.random() < _REWORDED_SHARE else row
+        worded = reword_row(row, rng) if garble and rng.random() < _REWORDED_SHARE else row
         solved = [s for s in (_solve(worded, rng),) if s]
         solved += [small_talk(rng)] if rng.random() < talk_share else []
         for plain in solved:
@@ -216,8 +216,8 @@ def samples(
             latest[one.kind] = one
 
 
-def _solve(row: Row, rng: Random) -> Solved | None:
-    degraded_row = degraded(row, rng) if rng.random() < _DEGRADED_SHARE else row
+def _solve(row: Row, rng: Random) -> WorkedExample | None:
+    degraded_row = degrade_deltas(row, rng) if rng.random() < _DEGRADED_SHARE else row
     trace = read_row(degraded_row, MemoryConfig())
     if trace is None:
         return None
@@ -230,7 +230,7 @@ def _solve(row: Row, rng: Random) -> Solved | None:
     topic = _topic(row.question)
     topic, others = (topic, ()) if topic or not row.landmarks else _thing_topic(row)
     think = trace.think.removesuffix(end)
-    return Solved(
+    return WorkedExample(
         row.question_type, row.question, options, think, end, trace.answer, topic, others
     )
 
@@ -262,7 +262,9 @@ def _wording(rng: Random, held_out: bool) -> str:
     return f'{joint} {rng.choice(_FORMS)}.'
 
 
-def _own(solved: Solved, rng: Random, held_out: bool, colours_renamed: int) -> Iterator[Sample]:
+def _own(
+    solved: WorkedExample, rng: Random, held_out: bool, colours_renamed: int
+) -> Iterator[Sample]:
     """What is made of a reasoning by itself."""
     reworded = _wording(rng, held_out) if held_out or rng.random() < 0.5 else None
     # Of a free question the answer is the only option: what else it might be is made up.
@@ -296,13 +298,13 @@ def _own(solved: Solved, rng: Random, held_out: bool, colours_renamed: int) -> I
         yield _sample(solved, cut, NONE_OF_THESE, 'cut')
 
 
-def _sample(solved: Solved, think: str, conclusion: str, kind: str) -> Sample:
+def _sample(solved: WorkedExample, think: str, conclusion: str, kind: str) -> Sample:
     case = JudgeCase(solved.question, solved.options, think)
     is_conclusion = conclusion in (*solved.options, UNKNOWN)
     return Sample(case, conclusion if is_conclusion else NONE_OF_THESE, solved.answer, kind)
 
 
-def _swapped(solved: Solved, other: Solved) -> Sample | None:
+def _swapped(solved: WorkedExample, other: WorkedExample) -> Sample | None:
     """A question under the reasoning of another; None where it might be its own."""
     elsewhere = solved.topic and other.topic and solved.topic != other.topic
     no_option = other.answer not in (*solved.options, UNKNOWN)

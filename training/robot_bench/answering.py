@@ -60,7 +60,7 @@ _PICTURE = (
 )
 
 
-def asked_of(
+def prompt_of(
     item: BenchItem, context: str, image: EncodedImage | None, memory: MemoryConfig
 ) -> Prompt:
     """How an item is asked.

@@ -20,8 +20,8 @@ from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.reasoning.completions import is_unknown, parse_completion
 from embodied_r_ros.types.answers import Sampling
 
-from training.evaluate import add_budget_option, CACHE, drawn, memory_of, opened_cache
-from training.robot_bench.answering import asked_of, Respondent, SEEN
+from training.evaluate import add_budget_option, CACHE, draw_rows, memory_of, opened_cache
+from training.robot_bench.answering import prompt_of, Respondent, SEEN
 from training.robot_bench.items import GivenAnswer, KINDS, pictures_of, read_items, write_items
 from training.robot_bench.judging import judges_of, OpenCase
 from training.robot_bench.report import (
@@ -31,7 +31,7 @@ from training.robot_bench.report import (
     gain_figures,
     LEAST_SHUFFLED,
     score_figures,
-    Scored,
+    ScoredAnswer,
 )
 from training.run.command import run_command
 
@@ -78,9 +78,9 @@ def evaluate(
         ModelError: The model or a judge fails.
     """
     pictures = {} if config.context == 'scene' else pictures_of(items)
-    prompts = [asked_of(item, config.context, pictures.get(item.id), memory) for item in items]
+    prompts = [prompt_of(item, config.context, pictures.get(item.id), memory) for item in items]
     completions = respondent.completions(prompts)
-    alone = respondent.completions([asked_of(item, '', None, memory) for item in items])
+    alone = respondent.completions([prompt_of(item, '', None, memory) for item in items])
     answers = _judged(list(map(_answered, items, completions)), judges)
     blind = _judged(list(map(_answered, items, alone)), judges)
     given_answers = _judged(_given(items), judges)
@@ -106,7 +106,7 @@ def evaluate(
 
 
 def _judge_figures(
-    with_scene: Sequence[Scored], blind: Sequence[Scored], number: int
+    with_scene: Sequence[ScoredAnswer], blind: Sequence[ScoredAnswer], number: int
 ) -> dict[str, Any]:
     return {
         'scores': score_figures(with_scene, number),
@@ -115,26 +115,26 @@ def _judge_figures(
     }
 
 
-def _answered(item: BenchItem, completion: str) -> Scored:
-    return Scored(item, parse_completion(completion).answer, ())
+def _answered(item: BenchItem, completion: str) -> ScoredAnswer:
+    return ScoredAnswer(item, parse_completion(completion).answer, ())
 
 
-def _given(items: Sequence[BenchItem]) -> list[Scored]:
+def _given(items: Sequence[BenchItem]) -> list[ScoredAnswer]:
     """The answers that items bring along."""
     return [
-        Scored(item, answer.answer, (), people=answer.scores, by=answer.by)
+        ScoredAnswer(item, answer.answer, (), people=answer.scores, by=answer.by)
         for item in items
         for answer in item.answers
     ]
 
 
-def _others(scored: Sequence[Scored], known: Sequence[Scored]) -> list[Scored]:
+def _others(scored: Sequence[ScoredAnswer], known: Sequence[ScoredAnswer]) -> list[ScoredAnswer]:
     """What is not scored already: people may have scored this very model's answers."""
     before = {(each.item.id, each.answer) for each in known}
     return [each for each in scored if (each.item.id, each.answer) not in before]
 
 
-def _judged(scored: Sequence[Scored], judges: Sequence[OpenJudge]) -> list[Scored]:
+def _judged(scored: Sequence[ScoredAnswer], judges: Sequence[OpenJudge]) -> list[ScoredAnswer]:
     """The same with the verdicts of the judges; what has no answer is not shown to them."""
     answered = [(each, each.answer) for each in scored if each.answer is not None]
     cases = [_case(each.item, answer) for each, answer in answered]
@@ -177,7 +177,7 @@ def _controls(
 
 
 def _shuffled(
-    answers: Sequence[Scored], judge: OpenJudge, number: int, config: BenchConfig
+    answers: Sequence[ScoredAnswer], judge: OpenJudge, number: int, config: BenchConfig
 ) -> dict[str, Any]:
     """What a judge gives answers of the model at their questions, and at others of the type."""
     rng = Random(config.seed)
@@ -244,7 +244,7 @@ def _reference_problem(judge: Mapping[str, Any]) -> str:
     )
 
 
-def _outcome(each: Scored, prompt: Prompt, completion: str) -> dict[str, Any]:
+def _outcome(each: ScoredAnswer, prompt: Prompt, completion: str) -> dict[str, Any]:
     return {
         **_verdicts(each),
         'scene_id': each.item.scene_id,
@@ -255,7 +255,7 @@ def _outcome(each: Scored, prompt: Prompt, completion: str) -> dict[str, Any]:
     }
 
 
-def _verdicts(each: Scored) -> dict[str, Any]:
+def _verdicts(each: ScoredAnswer) -> dict[str, Any]:
     return {
         'id': each.item.id,
         'question_type': each.item.question_type,
@@ -315,7 +315,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(args: argparse.Namespace) -> int:
     config = BenchConfig(args.see, args.controls, args.seed)
-    items = drawn(read_items(args.bench), args.limit, args.seed)
+    items = draw_rows(read_items(args.bench), args.limit, args.seed)
     cache = opened_cache(args.cache)
     sampling = Sampling(args.temperature, 1.0, args.max_tokens, args.seed)
     judging = replace(sampling, temperature=args.judge_temperature)

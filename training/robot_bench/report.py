@@ -34,7 +34,7 @@ LEAST_SHUFFLED = 20
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredAnswer:
     """An answer to an item, with the scores of its judges, in their order."""
 
     item: BenchItem
@@ -50,7 +50,7 @@ class Scored:
         return median(self.people) if self.people else None
 
 
-def score_figures(scored: Sequence[Scored], judge: int) -> dict[str, Any]:
+def score_figures(scored: Sequence[ScoredAnswer], judge: int) -> dict[str, Any]:
     """Mean score of a judge with its 95 % interval, in all, by type and by group.
 
     Replies that cannot be read are left out of the mean and counted.
@@ -65,14 +65,14 @@ def score_figures(scored: Sequence[Scored], judge: int) -> dict[str, Any]:
     }
 
 
-def _means(scored: Sequence[Scored], judge: int) -> dict[str, Any]:
+def _means(scored: Sequence[ScoredAnswer], judge: int) -> dict[str, Any]:
     return {
         **_mean(scored, judge),
         'by_type': {kind: _mean(some, judge) for kind, some in _by_type(scored).items()},
     }
 
 
-def _mean(scored: Sequence[Scored], judge: int) -> dict[str, Any]:
+def _mean(scored: Sequence[ScoredAnswer], judge: int) -> dict[str, Any]:
     scored_values = [
         (s, each.item.scene_id) for each in scored if (s := each.scores[judge]) is not None
     ]
@@ -85,16 +85,16 @@ def _mean(scored: Sequence[Scored], judge: int) -> dict[str, Any]:
     }
 
 
-def _by_type(scored: Sequence[Scored]) -> dict[str, list[Scored]]:
+def _by_type(scored: Sequence[ScoredAnswer]) -> dict[str, list[ScoredAnswer]]:
     """What is scored by type of question, in the order of KINDS."""
-    groups: dict[str, list[Scored]] = defaultdict(list)
+    groups: dict[str, list[ScoredAnswer]] = defaultdict(list)
     for each in scored:
         groups[each.item.question_type].append(each)
     return {kind: groups[kind] for kind in KINDS if kind in groups}
 
 
 def gain_figures(
-    with_scene: Sequence[Scored], blind: Sequence[Scored], judge: int
+    with_scene: Sequence[ScoredAnswer], blind: Sequence[ScoredAnswer], judge: int
 ) -> dict[str, Any] | None:
     """How much more a judge gives for what was seen than for the question alone; paired by item.
 
@@ -110,7 +110,9 @@ def gain_figures(
     return {'n': len(pairs), **asdict(paired)} if paired else None
 
 
-def agreement_figures(scored: Sequence[Scored], judges: Sequence[str]) -> list[dict[str, Any]]:
+def agreement_figures(
+    scored: Sequence[ScoredAnswer], judges: Sequence[str]
+) -> list[dict[str, Any]]:
     """How far each two judges agree, and each judge with people, in all and by type.
 
     Answers that no judge has read, because there are none, say nothing about judges.
@@ -128,17 +130,17 @@ def agreement_figures(scored: Sequence[Scored], judges: Sequence[str]) -> list[d
     return agreements
 
 
-def _judge(number: int) -> Callable[[Scored], float | None]:
+def _judge(number: int) -> Callable[[ScoredAnswer], float | None]:
     return lambda each: each.scores[number]
 
 
 def _agreement(
-    scored: Sequence[Scored],
+    scored: Sequence[ScoredAnswer],
     names: tuple[str, str],
-    first: Callable[[Scored], float | None],
-    second: Callable[[Scored], float | None],
+    first: Callable[[ScoredAnswer], float | None],
+    second: Callable[[ScoredAnswer], float | None],
 ) -> dict[str, Any]:
-    def figures(some: Sequence[Scored]) -> dict[str, Any]:
+    def figures(some: Sequence[ScoredAnswer]) -> dict[str, Any]:
         pairs = [
             (a, b, each.item.scene_id)
             for each in some

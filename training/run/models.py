@@ -122,7 +122,7 @@ def base_folder(folder: Path) -> Path:
     return Path(base)
 
 
-def merged(adapter: Path, target: Path) -> Path:
+def merge_adapter(adapter: Path, target: Path) -> Path:
     """Merge an adapter into the weights below it, and save the whole model in a folder.
 
     It is as precise as the model below it, and no larger.
@@ -140,7 +140,7 @@ def merged(adapter: Path, target: Path) -> Path:
     return target
 
 
-def evaluated(rows: Dataset | None, config: TrainingArguments, name: str) -> Dataset | None:
+def evaluation_rows(rows: Dataset | None, config: TrainingArguments, name: str) -> Dataset | None:
     """What a run is evaluated on meanwhile; without rows it is not, and says so."""
     if rows is not None and len(rows):
         return rows

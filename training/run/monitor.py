@@ -39,7 +39,7 @@ Logs = Sequence[dict[str, float | None]]
 Rule = Callable[[Logs], Alarm | None]
 
 
-def known(log: Mapping[str, float | None], key: str) -> float | None:
+def logged_value(log: Mapping[str, float | None], key: str) -> float | None:
     """A value of a log; None: it was not measured, which is logged as no entry, None, or NaN."""
     value = log.get(key)
     return None if value is None or math.isnan(value) else value
@@ -47,7 +47,7 @@ def known(log: Mapping[str, float | None], key: str) -> float | None:
 
 def mean_of(logs: Logs, key: str) -> float:
     """Mean of a value over the logs that have it; NaN: none has."""
-    values = [value for log in logs if (value := known(log, key)) is not None]
+    values = [value for log in logs if (value := logged_value(log, key)) is not None]
     return sum(values) / len(values) if values else math.nan
 
 
@@ -98,7 +98,7 @@ def _shrinking(logs: Logs) -> Alarm | None:
 
 
 def _forgetting(logs: Logs) -> Alarm | None:
-    unseen = [value for log in logs if (value := known(log, _UNSEEN)) is not None]
+    unseen = [value for log in logs if (value := logged_value(log, _UNSEEN)) is not None]
     if len(unseen) < 2 or unseen[-1] >= max(unseen) - 0.05:
         return None
     return Alarm(

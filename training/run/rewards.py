@@ -3,7 +3,7 @@
 
 Each takes the completions of a batch and the columns of its rows, and returns one number in 0..1
 per completion: 0 where it has no answer to grade, as in an evaluation. TRL leaves None and NaN out
-of a sum without a word, so `checked` refuses them. The names of the functions are those of
+of a sum without a word, so `require_finite` refuses them. The names of the functions are those of
 TensorBoard's curves. How rewards are weighed against each other is the schedule's matter
 (`grpo.py`); that consistency pays for right answers only is decided here, since a sum of
 weighted rewards cannot express it. The consistency reward also logs a share of a batch, since
@@ -21,7 +21,7 @@ from embodied_r_ros.common.errors import InputError, ModelError
 from embodied_r_ros.reasoning.completions import choice_index, parse_completion
 
 from training.data.arm_reader import position_in
-from training.eval.grading import consistencies, graded
+from training.eval.grading import consistencies, grade_completions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,13 +37,13 @@ RIGHT_SHARE = 'exactly_right_share'  # of the completions, in the logs
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _GradingCase:
     question: str
     options: tuple[str, ...]
     solution: str
 
 
-def checked(reward: Reward) -> Reward:
+def require_finite(reward: Reward) -> Reward:
     """The same reward, which fails where it is not one finite number for each completion."""
 
     @wraps(reward)
@@ -76,10 +76,10 @@ class BatchAccuracies:
     def __init__(self, judge: Judge | None) -> None:
         """Take what judges free texts; None: nothing does."""
         self._judge = judge
-        self._batch: tuple[list[_Asked], list[str]] = ([], [])
+        self._batch: tuple[list[_GradingCase], list[str]] = ([], [])
         self._accuracies: list[float] = []
 
-    def of(self, askeds: list[_Asked], texts: list[str]) -> list[float]:
+    def of(self, askeds: list[_GradingCase], texts: list[str]) -> list[float]:
         """One per completion; 0: it has no answer.
 
         Raises:
@@ -87,7 +87,7 @@ class BatchAccuracies:
             ModelError: The judge fails.
         """
         if (askeds, texts) != self._batch:
-            grades = graded(askeds, texts, self._judge)
+            grades = grade_completions(askeds, texts, self._judge)
             for asked, grade in zip(askeds, grades, strict=True):
                 if grade.answer is not None and grade.accuracy is None:
                     msg = (
@@ -105,7 +105,7 @@ def accuracy_reward(judge: Judge | None, batch: BatchAccuracies | None = None) -
     batch_accuracies = batch or BatchAccuracies(judge)
 
     def accuracy_reward(completions: Completions, **columns: Any) -> list[float]:
-        return batch_accuracies.of(asked_of(columns), completion_texts(completions))
+        return batch_accuracies.of(grading_cases(columns), completion_texts(completions))
 
     return accuracy_reward
 
@@ -115,7 +115,7 @@ def consistency_reward(judge: Judge, batch: BatchAccuracies | None = None) -> Re
     batch_accuracies = batch or BatchAccuracies(judge)
 
     def consistency_reward(completions: Completions, **columns: Any) -> list[float]:
-        askeds, texts = asked_of(columns), completion_texts(completions)
+        askeds, texts = grading_cases(columns), completion_texts(completions)
         accuracies = batch_accuracies.of(askeds, texts)
         right = [i for i, accuracy in enumerate(accuracies) if accuracy == 1.0]
         verdicts = consistencies([askeds[i] for i in right], [texts[i] for i in right], judge)
@@ -143,7 +143,9 @@ def workspace_reward(robot: Robot) -> Reward:
 
     def workspace_reward(completions: Completions, **columns: Any) -> list[float]:
         rewards = []
-        for question, text in zip(asked_of(columns), completion_texts(completions), strict=True):
+        for question, text in zip(
+            grading_cases(columns), completion_texts(completions), strict=True
+        ):
             answer = parse_completion(text).answer or ''
             index = choice_index(answer, question.options) if question.options else None
             place = position_in(answer if index is None else question.options[index])
@@ -169,10 +171,10 @@ def completion_texts(completions: Completions) -> list[str]:
     return [completion[0]['content'] for completion in completions]
 
 
-def asked_of(columns: dict[str, Any]) -> list[_Asked]:
+def grading_cases(columns: dict[str, Any]) -> list[_GradingCase]:
     """What was asked, from the columns `question`, `options` and `solution` of a batch."""
     names = ('question', 'options', 'solution')
     return [
-        _Asked(question, tuple(options), solution)
+        _GradingCase(question, tuple(options), solution)
         for question, options, solution in zip(*(columns[name] for name in names), strict=True)
     ]

@@ -23,18 +23,18 @@ _WAYS = {'forward': (1, 0), 'backward': (-1, 0), 'left': (0, 1), 'right': (0, -1
 _RISES = {'up': 1, 'down': -1}
 
 
-def wrapped(degrees: int) -> int:
+def wrap_degrees(degrees: int) -> int:
     """An angle in (-180, 180]."""
     return -((180 - degrees) % 360 - 180)
 
 
-def turned(x: float, y: float, degrees: float) -> tuple[float, float]:
+def rotate_degrees(x: float, y: float, degrees: float) -> tuple[float, float]:
     """A place [m] turned about the origin, to 0.1 m."""
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     return round(x * cos - y * sin, 1), round(x * sin + y * cos, 1)
 
 
-def quarter(degrees: int) -> str:
+def quarter_of(degrees: int) -> str:
     """Quarter in which a direction lies (positive left): ahead, behind, left or right."""
     return side_of(math.cos(math.radians(degrees)), math.sin(math.radians(degrees)))
 
@@ -117,14 +117,14 @@ class Walk:
     def _step(self, step: MotionStep) -> str:
         metres = step.amount or 0.0
         forward, left = (metres * part for part in _WAYS[step.direction])
-        dx, dy = turned(forward, left, self.heading)
+        dx, dy = rotate_degrees(forward, left, self.heading)
         self.x, self.y = round(self.x + dx, 1), round(self.y + dy, 1)
         return f'{step.direction} {metres:.1f}: {place(dx, dy)}, at {place(self.x, self.y)}'
 
     def _turn_by(self, line: SceneLine) -> int:
         steps = [step for step in line.steps if step.verb == 'turned']
         amount = sum(_TURNS[step.direction] * round(step.amount or 0) for step in steps)
-        self.heading = wrapped(self.heading + amount)
+        self.heading = wrap_degrees(self.heading + amount)
         return amount
 
     def _tells(

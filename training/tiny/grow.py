@@ -66,7 +66,7 @@ def add_words(tokenizer: Any, model: Any, words: Sequence[str], parts: Sequence[
             embeddings[first + number] = embeddings[ids].mean(0)
 
 
-def deepened(model: Any, count: int) -> Any:
+def add_layers(model: Any, count: int) -> Any:
     """The same model with more layers, spread among the old ones, that change nothing yet.
 
     A new layer is a copy of the one before it whose outputs are all zero.

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
 from training.data.vision import load_processor
 from training.run.models import is_vision_model, SAFELY
-from training.tiny.grow import add_number_tokens, add_words, deepened, frequent_words
+from training.tiny.grow import add_layers, add_number_tokens, add_words, frequent_words
 from training.tiny.model import build_model, load_tokenizer, NanoSize, train_tokenizer
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def start_of(arguments: SftArguments, folder: Path | None, rows: Dataset) -> tup
         size = NanoSize(hidden_size=arguments.hidden_size, layers=arguments.layers)
         model = build_model(size, tokenizer)
     if arguments.added_layers:
-        model = deepened(model, arguments.added_layers)
+        model = add_layers(model, arguments.added_layers)
     if arguments.word_tokens:
         words = frequent_words(texts(rows), tokenizer, arguments.word_tokens)
         add_words(tokenizer, model, words)

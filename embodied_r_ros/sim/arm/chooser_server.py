@@ -52,11 +52,11 @@ class ChooserServer:
             self._chooser, self._closed = chooser, False
         self._see(arm)
 
-    def reached(self, arm: SimulatedArm) -> None:
+    def note_arrival(self, arm: SimulatedArm) -> None:
         """Take where the arm has come to."""
         with self._lock:
             if self._chooser:
-                self._chooser.reached(arm.tool().position, closed=arm.is_closed())
+                self._chooser.note_arrival(arm.tool().position, closed=arm.is_closed())
         self._see(arm)
 
     def _see(self, arm: SimulatedArm) -> None:

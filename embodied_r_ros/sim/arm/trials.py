@@ -60,7 +60,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ArmChoice:
     """Where to go, and the gripper there."""
 
     index: int  # of the candidate
@@ -71,10 +71,10 @@ class Chooser(ABC):
     """Chooses, and gets the place that the tool has come to."""
 
     @abstractmethod
-    def choose(self, view: Choice) -> Chosen:
+    def choose(self, view: Choice) -> ArmChoice:
         """Choose a candidate."""
 
-    def reached(self, position: Position, *, closed: bool) -> None:  # noqa: B027 - most do not care
+    def note_arrival(self, position: Position, *, closed: bool) -> None:  # noqa: B027 - most do not care
         """Take that the tool is at a keypoint now [m]."""
 
 
@@ -84,20 +84,20 @@ class RandomChooser(Chooser):
     def __init__(self, seed: str) -> None:
         self._rng = Random(f'random:{seed}')
 
-    def choose(self, view: Choice) -> Chosen:
+    def choose(self, view: Choice) -> ArmChoice:
         """Choose a candidate by lot."""
-        return Chosen(self._rng.randrange(len(view.candidates)), self._rng.random() < 0.5)
+        return ArmChoice(self._rng.randrange(len(view.candidates)), self._rng.random() < 0.5)
 
 
 class NearestChooser(Chooser):
     """The candidate nearest to the thing that is nearest to the tool, closed where it is there."""
 
-    def choose(self, view: Choice) -> Chosen:
+    def choose(self, view: Choice) -> ArmChoice:
         """Choose the candidate at the nearest thing; without any, the one nearest to the tool."""
         places = [thing.position for thing in view.things] or [view.tool]
         place = min(places, key=lambda at: math.dist(at, view.tool))
         index = _nearest(view.candidates, place)
-        return Chosen(index, math.dist(view.candidates[index], place) < _AT_THING_M)
+        return ArmChoice(index, math.dist(view.candidates[index], place) < _AT_THING_M)
 
 
 class OracleChooser(Chooser):
@@ -113,12 +113,12 @@ class OracleChooser(Chooser):
         plan = TASKS[scene.task].plan(scene)
         return cls(plan if stay else gripping_on_arrival(plan))
 
-    def choose(self, view: Choice) -> Chosen:
+    def choose(self, view: Choice) -> ArmChoice:
         """Choose the candidate nearest to the next waypoint; after the last one, that again."""
         waypoint = self._waypoints[0]
-        return Chosen(_nearest(view.candidates, waypoint.position), waypoint.closed)
+        return ArmChoice(_nearest(view.candidates, waypoint.position), waypoint.closed)
 
-    def reached(self, position: Position, *, closed: bool) -> None:
+    def note_arrival(self, position: Position, *, closed: bool) -> None:
         """Go on to the next waypoint where this one is reached."""
         now = self._waypoints[0]
         is_there = math.dist(position, now.position) < _REACHED_M and closed == now.closed
@@ -242,7 +242,7 @@ def play(
         steps.append(step)
         arm.go(candidates[chosen.index], closed=chosen.closed)
         _let_pass(arm, None, sight, every_s)
-        chooser.reached(arm.tool().position, closed=arm.is_closed())
+        chooser.note_arrival(arm.tool().position, closed=arm.is_closed())
     return Trial(episode_id, arm.task, arm.is_done(), arm.now_s, tuple(steps))
 
 
@@ -318,7 +318,7 @@ def lead(run: ClosedLoopRun, play: Play, server: ChooserServer | None) -> Iterat
         with plan.arm(run.config.camera()) as arm:
             if server:
                 server.serve(plan.chooser(run.who, run.robot), arm)
-                trial = play(arm, plan.id, lambda arm=arm: server.reached(arm))  # type: ignore[misc]
+                trial = play(arm, plan.id, lambda arm=arm: server.note_arrival(arm))  # type: ignore[misc]
             else:
                 trial = play(arm, plan.id, lambda: None)
         path = run.out / f'trial_{plan.index:05d}.png'

@@ -141,7 +141,7 @@ def _is_file(text: str) -> bool:
         return False
 
 
-def scrambled(text: str) -> str:
+def scramble_text(text: str) -> str:
     """The same characters in an order that means nothing: a sign that looks alike."""
     characters = list(text)
     Random(f'0:{text}').shuffle(characters)
