@@ -201,6 +201,9 @@ def test_options_of_images_are_refused_where_none_are_perceived(
     assert error.startswith(f'embodied-r: error: {words[0]} is for images, and {tmp_path}')
     assert error.endswith(': leave it out\n')
     assert not server.requests
+    # The image that is shown is one of a topic.
+    ask(server, tmp_path / source, *words, '--show-image')
+    assert 'is for images' not in capsys.readouterr().err
 
 
 def test_answer_that_breaks_the_format_is_a_failure(

@@ -136,6 +136,15 @@ def test_options_of_perceiving_are_refused_where_recorded_deltas_are_read(
     assert 'are for --perceiver detector or fused' in capsys.readouterr().err
 
 
+def test_options_of_perceiving_are_refused_where_a_fleet_is_read_as_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ['--out', str(tmp_path / 'maps'), '--perceiver', 'recorded', '--hfov', '90']
+    assert main(['map', str(tmp_path), '--ray', 'local', *words]) == 2
+    assert '--hfov says how images are perceived' in capsys.readouterr().err
+    assert not (tmp_path / 'maps').exists()
+
+
 def test_images_without_a_scale_have_a_map_without_landmarks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

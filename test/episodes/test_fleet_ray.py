@@ -7,6 +7,7 @@ from collections import Counter
 from contextlib import redirect_stderr
 from importlib.util import find_spec
 import io
+import json
 import os
 from pathlib import Path
 import shutil
@@ -32,6 +33,7 @@ from embodied_r_ros.episodes.fleet import FleetLog, read_status, StageReport
 from embodied_r_ros.episodes.fleet_ray import FleetConfig, ray_connection, run_fleet
 from embodied_r_ros.episodes.inspect import bag_digest
 from embodied_r_ros.episodes.manifest import FleetRecording
+from embodied_r_ros.questions.row import read_rows
 from embodied_r_ros.types.geometry import Intrinsics, Pose
 from embodied_r_ros.types.images import encode_image
 import numpy as np
@@ -245,6 +247,29 @@ def test_rows_are_the_same_with_and_without_ray(
     counts = [len(read_episode(Path(source)).deltas) for source in sources[1:]]
     assert [deltas[source] for source in sources] == [0, *counts]
     assert max(counts) == 4
+
+
+def test_maps_of_one_name_are_two_places_with_and_without_ray(
+    two_workers: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    maps = []
+    for site, x_m in (('siteA', 1.0), ('siteB', 4.0)):
+        path = tmp_path / site / 'maps' / 'MAP.json'
+        path.parent.mkdir(parents=True)
+        places = {'sofa': [x_m, 2, 0], 'door': [4, 6, 0], 'lamp': [-2, 1, 0]}
+        landmarks = [{'label': label, 'position': place} for label, place in places.items()]
+        path.write_text(json.dumps({'landmarks': landmarks}))
+        maps.append(str(path))
+    plain, fleet = tmp_path / 'plain.jsonl', tmp_path / 'fleet.jsonl'
+    assert main(['questions', *maps, '--out', str(plain)]) == 0
+    assert main(['questions', *maps, '--out', str(fleet), *ON_RAY]) == 0
+    assert plain.read_bytes() == fleet.read_bytes()
+    assert len({row.scene_id for row in read_rows(fleet)}) == 2
+    for file in tmp_path.glob('fleet.*json*'):
+        file.unlink()
+    # Of one alone the part has another name than the one that is there.
+    assert main(['questions', maps[0], '--out', str(fleet), *ON_RAY]) == 2
+    assert 'is of other settings' in capsys.readouterr().err
 
 
 def faults(notes: Path) -> FleetStage:

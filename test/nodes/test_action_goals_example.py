@@ -22,6 +22,7 @@ from examples.action_goals import GoalSender
 from test.nodes.graph import wait_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from typing import Any
 
@@ -55,6 +56,24 @@ executor = MultiThreadedExecutor(4)
 executor.add_node(node)
 executor.spin()
 """
+
+
+def put_first(put: Callable[[], None], log: Path) -> None:
+    """Give an example, whose log is given, its first goal, and wait until that is reached.
+
+    A test may find the server before the example does, which says so then and drops the goal.
+    """
+    tries = 0
+
+    def is_reached() -> bool:
+        nonlocal tries
+        text = log.read_text()
+        if text.count('no server') == tries:
+            tries += 1
+            put()
+        return ': reached' in text
+
+    wait_for(is_reached, 'the first goal', 60.0)
 
 
 class Sender(GoalSender):

@@ -13,6 +13,7 @@ import pytest
 
 from test.nodes.graph import wait_for
 from test.nodes.interfaces import compiled_interfaces
+from test.nodes.test_action_goals_example import put_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -195,7 +196,7 @@ def test_keypoints_are_moved_to_replaced_and_given_up(graph: Graph, logs: list[P
         else:
             wait_for(lambda: f'goal {x} ' in server.read_text(), 'the goal', 60.0)
 
-    go(proposal(2.0), 'reached')
+    put_first(lambda: accepted.publish(proposal(2.0)), example)
     said = server.read_text()
     assert 'goal 2.0 0.0 0.25 table link tool group arm ball 2 [0.005]' in said
     assert 'turn 1.0 0.0 diff True True speed 0.1 only False' in said  # downward

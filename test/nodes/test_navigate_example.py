@@ -13,6 +13,7 @@ import pytest
 
 from test.nodes.graph import wait_for
 from test.nodes.interfaces import compiled_interfaces
+from test.nodes.test_action_goals_example import put_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,18 +101,21 @@ def test_goals_are_driven_to_replaced_and_given_up(graph: Graph, logs: list[Path
     names = graph.outsider.get_service_names_and_types
     wait_for(lambda: any(is_served in name for name, _ in names()), 'the server', 60.0)
 
-    def go(x: float, outcome: str) -> None:
+    def put(x: float) -> None:
         msg = PoseStamped()
         msg.header.frame_id = 'map'
         msg.pose.position.x = x
         goals.publish(msg)
+
+    def go(x: float, outcome: str) -> None:
+        put(x)
         if outcome:
             line = f'goal ({x:.2f}, 0.00) m in map: {outcome}'
             wait_for(lambda: line in example.read_text(), line, 60.0)
         else:
             wait_for(lambda: f'goal {x} map' in server.read_text(), 'the goal', 60.0)
 
-    go(2.0, 'reached')
+    put_first(lambda: put(2.0), example)
     go(-1.0, 'given up: the way is blocked')
     go(9.0, '')
     go(3.0, 'reached')

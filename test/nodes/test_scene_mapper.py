@@ -86,7 +86,7 @@ def test_items_become_landmarks_that_latecomers_hear_of(mapped: Mapped) -> None:
     place = by_label['sofa'].position
     assert (place.x, place.y, place.z) == pytest.approx((3.0, 0.0, 1.2), abs=0.2)
     assert by_label['sofa'].observations == 2
-    assert [point.position.x for point in newest.path] == [1.0]
+    assert [point.position.x for point in newest.path] == [1.0, 1.0]  # since when, and now
 
 
 @pytest.mark.skipif(not HAS_MARKERS, reason='visualization_msgs is not installed')
