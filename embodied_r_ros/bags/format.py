@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from io import BytesIO
 import os
 import struct
@@ -196,11 +197,17 @@ def may_be_of_others(path: Path) -> bool:
 
 def channel_of(record: Any, type_name: str) -> Channel:
     """The topic that a record of a file announces."""
-    try:
-        qos = dump_qos_v8(parse_qos(record.metadata.get('offered_qos_profiles', '')))
-    except (ReaderError, KeyError, TypeError):
-        qos = ''
+    qos = _qos_of_version_8(record.metadata.get('offered_qos_profiles', ''))
     return Channel(record.topic, type_name, record.metadata.get('topic_type_hash', ''), qos)
+
+
+@lru_cache(maxsize=256)
+def _qos_of_version_8(profiles: str) -> str:
+    """Offered profiles; empty: unreadable. Topics have a few different ones, and YAML is slow."""
+    try:
+        return str(dump_qos_v8(parse_qos(profiles)))
+    except (ReaderError, KeyError, TypeError):
+        return ''
 
 
 def _has_footer(file: BinaryIO) -> bool:

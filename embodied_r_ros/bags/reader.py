@@ -16,7 +16,7 @@ import re
 import tempfile
 from typing import Any, NamedTuple, TYPE_CHECKING, TypeVar
 
-from embodied_r_ros.bags.format import unpack_zstd, ZSTD_MAGIC
+from embodied_r_ros.bags.format import METADATA, unpack_zstd, ZSTD_MAGIC
 from embodied_r_ros.bags.message_types import check_definition, definition_store, ros1_converter
 from embodied_r_ros.bags.storage import (
     CDR,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rosbags.typesys.store import Typestore
 
 _LOG = logging.getLogger(__name__)
+_MOST_METADATA = 10_000_000  # values: of a bag of very many files
 _KINDS = 'a rosbag2 folder, or a .mcap, .db3 or ROS 1 .bag file'
 _ONLY_MCAP = 'only MCAP files that were cut off can be repaired: copy it again, or record again'
 
@@ -232,17 +233,17 @@ def bag_files(path: Path) -> list[Path]:
             raise BagError(msg)
         return [path]
     files = storage_files(path)
-    names = _names_of_files(path)
+    names = listed_files(path)
     if not files and not names:
         msg = f'{path} is not a bag: expected a folder with .mcap, .db3 or .bag files'
         raise BagError(msg)
     return _in_order(path, files, names) if names else _of_one_bag(path, files)
 
 
-def _names_of_files(folder: Path) -> list[str]:
+def listed_files(folder: Path) -> list[str]:
     """Names of files that metadata.yaml lists; none where it says nothing that can be read."""
     try:
-        value = parse_yaml((folder / 'metadata.yaml').read_text())
+        value = parse_yaml((folder / METADATA).read_text(), _MOST_METADATA)
         names = value['rosbag2_bagfile_information']['relative_file_paths']
         return [Path(str(name)).name for name in names]
     except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError, ValueError):
@@ -253,7 +254,7 @@ def stated_counts(folder: Path) -> dict[str, int]:
     """Messages by topic as metadata.yaml says; nothing where it does not say."""
     counts: dict[str, int] = {}
     with suppress(OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError, ValueError):
-        value = parse_yaml((folder / 'metadata.yaml').read_text())
+        value = parse_yaml((folder / METADATA).read_text(), _MOST_METADATA)
         for topic in value['rosbag2_bagfile_information']['topics_with_message_count']:
             name = str(topic['topic_metadata']['name'])
             counts[name] = counts.get(name, 0) + int(topic['message_count'])
@@ -309,7 +310,7 @@ def loose_bags(folder: Path) -> list[Path]:
     """The bags of a folder that is one, or in which files of several lie side by side."""
     files = storage_files(folder)
     groups = _groups(files)
-    if _names_of_files(folder) or len(groups) <= 1 or len(groups) < len(files):
+    if listed_files(folder) or len(groups) <= 1 or len(groups) < len(files):
         return [folder]
     return sorted(files)
 

@@ -12,21 +12,19 @@ from dataclasses import dataclass
 from enum import Enum
 import re
 import shutil
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.format import (
     bag_information,
     disk_errors,
-    METADATA,
     read_content,
     sync_folder,
     write_metadata,
 )
-from embodied_r_ros.bags.reader import is_bag
+from embodied_r_ros.bags.reader import is_bag, listed_files
 from embodied_r_ros.bags.salvage import salvage
 from embodied_r_ros.bags.writer import BagLock, is_locked
 from embodied_r_ros.common.errors import BagError
-import yaml
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -38,8 +36,6 @@ if TYPE_CHECKING:
 _TEMPORARY = '.recovering'
 _KEPT = '.damaged'
 _MB = 1024 * 1024
-# Ten times as fast, where it was built.
-_LOADER: Any = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
 
 
 class BagState(Enum):
@@ -247,12 +243,4 @@ def _describe(episode: Path, contents: Sequence[McapContent]) -> None:
 
 
 def _is_closed(episode: Path) -> bool:
-    return all(read_content(path) for path in mcap_files(episode)) and _has_metadata(episode)
-
-
-def _has_metadata(episode: Path) -> bool:
-    try:
-        value = yaml.load((episode / METADATA).read_bytes(), _LOADER)
-        return bool(value['rosbag2_bagfile_information']['relative_file_paths'])
-    except (FileNotFoundError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError):
-        return False
+    return all(read_content(path) for path in mcap_files(episode)) and bool(listed_files(episode))

@@ -127,29 +127,34 @@ def read_yaml(path: Path) -> Any:
         raise ConfigError(msg) from None
 
 
-def parse_yaml(text: str) -> Any:
+def parse_yaml(text: str, most_values: int = _MAX_VALUES) -> Any:
     """Read YAML text (see `read_yaml`).
+
+    The loader is that of Python: that of C ends the process where lists are nested too deep.
 
     Raises:
         yaml.YAMLError: It is not YAML of plain values, or holds too many of them.
     """
     try:
-        node = yaml.compose(text, yaml.SafeLoader)
-        if node is not None and _count(node, {}) > _MAX_VALUES:
-            msg = f'it holds more than {_MAX_VALUES} values'
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if _count(node, {}, most_values) > most_values:
+            msg = f'it holds more than {most_values} values'
             raise yaml.YAMLError(msg)
-        return yaml.safe_load(text)
+        return loader.construct_document(node)
     except (ValueError, OverflowError, RecursionError) as error:
         # Dates that are none, numbers of thousands of digits, lists a thousand deep.
         msg = f'{type(error).__name__}: {error}'
         raise yaml.YAMLError(msg) from None
 
 
-def _count(node: Any, counts: dict[int, int]) -> int:
+def _count(node: Any, counts: dict[int, int], most: int) -> int:
     """Number of values below a node, as often as written; itself within itself: endless."""
     if id(node) not in counts:
-        counts[id(node)] = _MAX_VALUES + 1  # until it is known: where it holds itself
+        counts[id(node)] = most + 1  # until it is known: where it holds itself
         inner = node.value if isinstance(node, yaml.CollectionNode) else []
         parts = [part for entry in inner for part in (entry if type(entry) is tuple else [entry])]
-        counts[id(node)] = 1 + sum(_count(part, counts) for part in parts)
+        counts[id(node)] = 1 + sum(_count(part, counts, most) for part in parts)
     return counts[id(node)]

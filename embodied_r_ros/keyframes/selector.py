@@ -116,6 +116,9 @@ class KeyframeConfig(Settings):
     follow_motion: bool = setting(
         True, 'follow the camera from image to image, for the motion between keyframes'
     )
+    follow_with_pose: bool = setting(
+        True, 'follow it through images with a pose too; false: poses alone give their motion'
+    )
 
 
 @dataclass(frozen=True)
@@ -339,12 +342,12 @@ class KeyframeExtractor:
 
     def _follow(self, image: StampedImage, evaluation: Evaluation) -> Motion | None:
         """Follow the camera to an image; the motion since the last keyframe where it is one."""
-        view = self.selector.newest_view
-        is_first = evaluation.reference_index is None
-        if is_first or view is None or not self.selector.config.follow_motion:
+        view, config = self.selector.newest_view, self.selector.config
+        follows = config.follow_motion and (config.follow_with_pose or image.pose is None)
+        if evaluation.reference_index is None or view is None or not follows:
             self.tracker.reset()
             self._tracked_offsets = None
-        if view is None or not self.selector.config.follow_motion:
+        if view is None or not follows:
             return None
         alignment = self.selector.newest_alignment
         moved = drift(self._tracked_offsets, alignment) if alignment else None

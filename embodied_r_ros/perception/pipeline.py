@@ -7,6 +7,7 @@ the length of a recording.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice, pairwise
 import math
@@ -17,7 +18,7 @@ from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.common.errors import InputError, ModelError
 from embodied_r_ros.common.work import IMAGES, KEYFRAMES, METER
-from embodied_r_ros.keyframes.selector import KeyframeExtractor
+from embodied_r_ros.keyframes.selector import KeyframeConfig, KeyframeExtractor
 from embodied_r_ros.perception.classical import ClassicalPerceiver
 from embodied_r_ros.perception.detector import Detector, DetectorPerceiver
 from embodied_r_ros.perception.perceiver import perceive_all
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from embodied_r_ros.chat.settings import ChatConfig
-    from embodied_r_ros.keyframes.selector import Keyframe, KeyframeConfig
+    from embodied_r_ros.keyframes.selector import Keyframe
     from embodied_r_ros.perception.classical import ClassicalConfig
     from embodied_r_ros.perception.detector import DetectorConfig
     from embodied_r_ros.perception.perceiver import Perceiver
@@ -109,6 +110,7 @@ def perceive_images(
         config: When an image becomes a keyframe.
         in_flight: Pairs that a model gets at the same time.
     """
+    config = replace(config or KeyframeConfig(), follow_with_pose=not _takes_poses(perceiver))
     return perceive_keyframes(keyframes_of(images, config), perceiver, in_flight)
 
 
@@ -134,6 +136,13 @@ def perceive_path(
     """
     with open_source(path) as source:
         yield from perceive_images(source, perceiver, config)
+
+
+def _takes_poses(perceiver: Perceiver) -> bool:
+    """Whether a perceiver takes the motion between keyframes with poses from these."""
+    if isinstance(perceiver, ClassicalPerceiver):
+        return perceiver.config.use_odometry
+    return isinstance(perceiver, VlmPerceiver)
 
 
 def delta_to_json(delta: SemanticDelta) -> dict[str, Any]:

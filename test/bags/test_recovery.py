@@ -158,6 +158,14 @@ def test_closed_file_without_metadata_is_described_and_not_touched(episode: Path
     assert path.stat().st_ino == inode
 
 
+def test_metadata_nested_too_deep_is_written_anew(episode: Path) -> None:
+    before = yaml.safe_load((episode / 'metadata.yaml').read_text())
+    (episode / 'metadata.yaml').write_text(200_000 * '[')  # more than a stack of C holds
+    assert bag_state(episode) is BagState.UNCLOSED
+    recover(episode)
+    assert yaml.safe_load((episode / 'metadata.yaml').read_text()) == before
+
+
 def test_original_stays_until_the_new_file_is_verified(
     episode: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

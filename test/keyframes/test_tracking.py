@@ -299,6 +299,20 @@ def test_following_can_be_switched_off() -> None:
     assert set(keyframe_motions(images(path(*PATHS['forward'])), config)) == {None}
 
 
+def test_without_following_with_poses_only_the_stretches_without_are_followed() -> None:
+    config = KeyframeConfig(max_interval_s=0.15, follow_with_pose=False)
+    poses = path(*PATHS['forward'], images=24)
+    half = len(poses) // 2
+    shown = images(poses)
+    shown[:half] = (
+        replace(image, pose=pose) for image, pose in zip(shown[:half], poses[:half], strict=True)
+    )
+    motions = keyframe_motions(shown, config)
+    without = len(keyframe_motions(shown[half:], config))
+    assert motions[-1] is not None
+    assert 0 < sum(motion is not None for motion in motions) < without
+
+
 @pytest.mark.parametrize(
     ('name', 'images_read', 'least'), [('walk_indoor', 110, 0.85), ('cabinet', 40, 0.6)]
 )

@@ -5,11 +5,12 @@ from dataclasses import replace
 from itertools import pairwise
 import json
 import math
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.keyframes.tracking import MotionTracker
 from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPerceiver
 from embodied_r_ros.perception.pipeline import (
     classical_perceiver,
@@ -58,6 +59,24 @@ def test_a_stream_becomes_one_delta_per_keyframe() -> None:
     turned = sum(delta.motion.yaw_rad for delta in deltas[1:])
     first, last = keyframes[0], keyframes[-1]
     assert turned == pytest.approx(0.2 * (last.stamp_ns - first.stamp_ns) / 1e8, abs=0.01)
+
+
+def test_the_camera_is_followed_where_poses_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    followed = []
+    update = MotionTracker.update
+
+    def count(tracker: MotionTracker, image: StampedImage, *args: Any) -> None:
+        followed.append(image.index)
+        update(tracker, image, *args)
+
+    monkeypatch.setattr(MotionTracker, 'update', count)
+    by_poses = list(perceive_images(stream(turning()), classical_perceiver()))
+    assert {delta.motion.source for delta in by_poses[1:]} == {MotionSource.ODOMETRY}
+    assert not followed
+    config = ClassicalConfig(use_odometry=False)
+    by_views = list(perceive_images(stream(turning()), ClassicalPerceiver(config)))
+    assert {delta.motion.source for delta in by_views[1:]} == {MotionSource.FOLLOWED}
+    assert followed
 
 
 def test_who_was_asked_for_is_the_primary() -> None:
