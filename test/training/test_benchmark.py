@@ -14,7 +14,6 @@ from embodied_r_ros.bags.message_types import BagMessageFactory
 from embodied_r_ros.bags.own_messages import delta_to_msg
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.chat.cache import ReplyCache
-from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.serving.profiles import load_profile
@@ -30,6 +29,7 @@ from training.eval.benchmarks import predictions as predictions_module
 from training.eval.benchmarks.questions import BenchmarkQuestion, VideoPart
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 ROWS = [
@@ -366,17 +366,9 @@ def test_map_of_a_scene_with_poses_or_depth_is_known_in_a_resumed_run_too(
 
 
 def test_shipped_model_reads_scenes_as_long_as_it_is_served(
-    tmp_path: Path, rows: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, rows: Path, token_budgets: Callable[[str], list[int]]
 ) -> None:
-    budgets: list[int] = []
-
-    def stop(*given: Any) -> None:
-        (memory,) = (value for value in given if isinstance(value, MemoryConfig))
-        budgets.append(memory.token_budget)
-        msg = 'enough'
-        raise InputError(msg)
-
-    monkeypatch.setattr(benchmark, 'ask', stop)
+    budgets = token_budgets('training.benchmark.ask')
     save_language_model(tmp_path / 'weights')
     nano = shared_path('models', 'nano')
     for words in ([nano], [nano, '--token-budget', 700], [tmp_path / 'weights']):

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip('torch')
 
 from embodied_r_ros.chat.cache import ReplyCache
-from embodied_r_ros.common.errors import InputError, ModelError
+from embodied_r_ros.common.errors import ModelError
 from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.questions.row import Row, write_rows
 from embodied_r_ros.scene.memory import MemoryConfig
@@ -26,7 +26,7 @@ from training.eval.grading import Grade
 from training.judge.cases import NONE_OF_THESE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from training.judge.cases import JudgeCase
@@ -282,17 +282,9 @@ def test_oracle_stands_beside_the_model(
 
 
 def test_shipped_model_reads_scenes_as_long_as_it_is_served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, token_budgets: Callable[[str], list[int]]
 ) -> None:
-    budgets: list[int] = []
-
-    def stop(*given: Any) -> None:
-        (memory,) = (value for value in given if isinstance(value, MemoryConfig))
-        budgets.append(memory.token_budget)
-        msg = 'enough'
-        raise InputError(msg)
-
-    monkeypatch.setattr(evaluate, 'evaluate', stop)
+    budgets = token_budgets('training.evaluate.evaluate')
     write_rows(tmp_path / 'rows.jsonl', ROWS)
     nano, url = str(shared_path('models', 'nano')), 'http://127.0.0.1:9'
     command = ['--rows', str(tmp_path / 'rows.jsonl'), '--cache', 'none', '--judge', 'none']

@@ -39,7 +39,7 @@ from training.robot_bench.items import (
 from training.robot_bench.report import agreement_figures, score_figures, ScoredAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 MEMORY = MemoryConfig()
@@ -468,17 +468,9 @@ def test_a_folder_answers_and_looks_at_no_pictures(
 
 
 def test_shipped_model_reads_scenes_as_long_as_it_is_served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token_budgets: Callable[[str], list[int]]
 ) -> None:
-    budgets: list[int] = []
-
-    def stop(*given: Any) -> None:
-        (memory,) = (value for value in given if isinstance(value, MemoryConfig))
-        budgets.append(memory.token_budget)
-        msg = 'enough'
-        raise InputError(msg)
-
-    monkeypatch.setattr('training.robot_bench.evaluate.evaluate', stop)
+    budgets = token_budgets('training.robot_bench.evaluate.evaluate')
     monkeypatch.setattr('training.robot_bench.evaluate.judges_of', lambda *_: [])
     write_items(tmp_path / 'bench.jsonl', ITEMS)
     command = [str(shared_path('models', 'arm')), str(tmp_path / 'bench.jsonl'), '--judge', 'j']
