@@ -124,7 +124,7 @@ def measure(
 def model(reasoner: Reasoner) -> Answerer:
     """What a model answers."""
 
-    def answered(kind: str, question: Question, deltas: Sequence[SemanticDelta]) -> int | None:
+    def ask(kind: str, question: Question, deltas: Sequence[SemanticDelta]) -> int | None:
         del kind
         newest_ns = deltas[-1].stamp_ns
         try:
@@ -134,4 +134,4 @@ def model(reasoner: Reasoner) -> Answerer:
             return None
         return answer.option_index if answer.kind is AnswerKind.CHOICE else None
 
-    return answered
+    return ask

@@ -45,12 +45,12 @@ def bag_rate(seconds: int = 10) -> dict[str, float]:
         long = _write(Path(folder, 'long'), 'jpeg', 4 * seconds)
         speeds: dict[str, float] = {}
         for kind, bag in (('raw', raw), ('jpeg', short)):
-            wall_s, core_s, peak = _measured(bag)
+            wall_s, core_s, peak = _measure(bag)
             speeds |= {f'{kind}_speed': seconds / wall_s, f'{kind}_core_speed': seconds / core_s}
-        return {**speeds, 'memory_growth_mb': _measured(long)[2] - peak}
+        return {**speeds, 'memory_growth_mb': _measure(long)[2] - peak}
 
 
-def _measured(bag: Path) -> tuple[float, float, float]:
+def _measure(bag: Path) -> tuple[float, float, float]:
     """Seconds by the clock and of the processor for a bag, start excluded, and the peak [MB].
 
     A process of its own reads it.

@@ -58,10 +58,10 @@ class OfficialExtractor:
         there = np.array([reference[0][match.queryIdx].pt for match in matches], np.float32)
         here = np.array([current[0][match.trainIdx].pt for match in matches], np.float32)
         homography, _ = cv2.findHomography(here, there, cv2.RANSAC, _HOMOGRAPHY_PX)
-        return 0.0 if homography is None else _covered(homography, size)
+        return 0.0 if homography is None else _covered_share(homography, size)
 
 
-def _covered(homography: Any, size: tuple[int, int]) -> float:
+def _covered_share(homography: Any, size: tuple[int, int]) -> float:
     """Area of the warped image within the image, by drawing both, as a share."""
     width, height = size
     corners = np.array([[[0, 0], [width, 0], [width, height], [0, height]]], np.float32)

@@ -125,7 +125,7 @@ def main(args: argparse.Namespace) -> int:
         figures = [
             figure
             for actors in args.actors
-            for figure in (_measured('plain', actors, bags), _measured('ray', actors, bags))
+            for figure in (_measure('plain', actors, bags), _measure('ray', actors, bags))
         ]
         simulation = _in_process(['simulate', args.simulated, args.seed, folder / 'simulated'])
     simulated = SimulationFigures(**simulation | {'memory_mb': tuple(simulation['memory_mb'])})
@@ -197,7 +197,7 @@ def _bags(args: argparse.Namespace, folder: Path) -> Path:
     return folder
 
 
-def _measured(way: str, actors: int, bags: Path) -> FleetFigures:
+def _measure(way: str, actors: int, bags: Path) -> FleetFigures:
     out = bags.with_name(f'{way}{actors}')
     figures = _in_process([way, actors, bags, out])
     shutil.rmtree(out)

@@ -124,7 +124,7 @@ def points_scene(folder: Path, seed: int = 7) -> BoxedSequence:
     """Boxes around points of the depth image, in pairs of images half a second apart."""
     rng = np.random.default_rng(seed)
     # Their origin is where tracking began, so that nothing is known of the floor: none is below 0.
-    shots = [_lowered(shot) for shot in read_sequence(folder)]
+    shots = [_lower(shot) for shot in read_sequence(folder)]
     all_shots: list[RealShot] = []
     boxes: list[list[Detection]] = []
     truths: list[list[NDArray[np.float64]]] = []
@@ -141,7 +141,7 @@ def points_scene(folder: Path, seed: int = 7) -> BoxedSequence:
     return BoxedSequence(all_shots, boxes, truths, pairs)
 
 
-def _lowered(shot: RealShot) -> RealShot:
+def _lower(shot: RealShot) -> RealShot:
     x, y, z = shot.pose.position
     return replace(shot, pose=replace(shot.pose, position=(x, y, z - _BELOW_M)))
 

@@ -119,7 +119,7 @@ def read_sequence(folder: Path, *, with_depth: bool = True) -> Iterator[RealShot
         depth_file = folder / 'depth' / f'{file.stem}.png'
         if with_depth and depth_file.exists():
             raw = _read_image(depth_file, cv2.IMREAD_UNCHANGED).astype(np.float32)
-            depth, depth_camera = _thinned(raw * np.float32(depth_unit_m), intrinsics)
+            depth, depth_camera = _thin(raw * np.float32(depth_unit_m), intrinsics)
         yield RealShot(
             index, stamp_ns, np.asarray(image, np.uint8), pose, intrinsics, depth, depth_camera
         )
@@ -161,7 +161,7 @@ def _without_holes(depth: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.asarray(by_label[labels], np.float32)
 
 
-def _thinned(
+def _thin(
     depth: NDArray[np.float32], intrinsics: Intrinsics
 ) -> tuple[NDArray[np.float32], Intrinsics]:
     """Every n-th pixel of a depth image, and the camera that sees those."""

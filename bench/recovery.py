@@ -102,7 +102,7 @@ def main(args: argparse.Namespace) -> int:
 def measure(faults: list[str], away_s: float, folder: Path) -> list[FaultRecovery]:
     """Let these faults happen, one after the other."""
     environment = own_environment()
-    with watching() as watch, plugged_camera() as camera, _kept(folder, environment) as kept:
+    with watching() as watch, plugged_camera() as camera, _running(folder, environment) as kept:
         if not watch.await_fresh(time.time_ns(), NODES):
             sys.exit(f'bench: error: no fresh answer at all: {kept.last_words()}')
         recoveries = []
@@ -312,7 +312,7 @@ def _child_of(parent: int) -> int:
 
 
 @contextmanager
-def _kept(folder: Path, environment: Mapping[str, str]) -> Iterator[_Kept]:
+def _running(folder: Path, environment: Mapping[str, str]) -> Iterator[_Kept]:
     kept = _Kept(folder, environment)
     try:
         yield kept

@@ -72,7 +72,7 @@ def _orbit(progress: float) -> _State:
     return _State(x, y, 1.2, math.atan2(-y, 0.6 - x), -0.1)
 
 
-def _mixed(progress: float) -> _State:
+def _mixed_state(progress: float) -> _State:
     x = -2.8 + 3.6 * math.sin(math.pi * progress)
     yaw = 0.9 * math.sin(2 * math.pi * progress)
     return _State(x, 1.2 * progress - 0.6, 1.0 + 0.5 * progress, yaw, -0.1)
@@ -86,7 +86,7 @@ PATHS: dict[str, Callable[[float], _State]] = {
     'turn': _line(_State(-0.5, 0.0, 1.2, -1.4), _State(-0.5, 0.0, 1.2, 1.4)),
     'ascend': _line(_State(-2.0, 0.0, 0.3, 0, -0.5), _State(-2.0, 0.0, 2.7, 0, -0.5)),
     'orbit': _orbit,
-    'mixed': _mixed,
+    'mixed': _mixed_state,
 }
 
 

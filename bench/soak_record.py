@@ -175,16 +175,18 @@ def growth(times_s: Sequence[float], values: Sequence[float]) -> float:
 
 def growths(record: Record) -> dict[str, dict[str, float]]:
     """By how much everything has grown after the warm-up: by measure, and there by process."""
-    samples = _judged(record.samples, [sample.t_s for sample in record.samples])
+    samples = _after_warmup(record.samples, [sample.t_s for sample in record.samples])
     names = sorted({name for sample in samples for name in sample.memory_mb})
     nodes = sorted({name for sample in samples for name in sample.drops})
     return {
-        'memory_mb': {n: _grown(samples, [s.memory_mb.get(n) for s in samples]) for n in names},
-        'handles': {n: _grown(samples, [s.handles.get(n) for s in samples]) for n in names},
+        'memory_mb': {n: _growth(samples, [s.memory_mb.get(n) for s in samples]) for n in names},
+        'handles': {n: _growth(samples, [s.handles.get(n) for s in samples]) for n in names},
         'drops_per_minute': {n: _drop_rate_growth(samples, n) for n in nodes},
         'latency_s': {
-            'keyframe': growth(*_columns(_judged(record.keyframes, _times(record.keyframes)))),
-            'answer': growth(*_columns(_judged(record.answers(), _times(record.answers())))),
+            'keyframe': growth(
+                *_columns(_after_warmup(record.keyframes, _times(record.keyframes)))
+            ),
+            'answer': growth(*_columns(_after_warmup(record.answers(), _times(record.answers())))),
         },
     }
 
@@ -222,7 +224,7 @@ def budgets_of(record: Record, own: Sequence[str]) -> list[Budget]:
     ]
 
 
-def _judged(things: Sequence[Any], times_s: Sequence[float]) -> list[Any]:
+def _after_warmup(things: Sequence[Any], times_s: Sequence[float]) -> list[Any]:
     """Those after the warm-up."""
     if not times_s:
         return []
@@ -230,7 +232,7 @@ def _judged(things: Sequence[Any], times_s: Sequence[float]) -> list[Any]:
     return [thing for thing, t_s in zip(things, times_s, strict=True) if t_s >= begin]
 
 
-def _grown(samples: Sequence[SoakSample], values: Sequence[float | None]) -> float:
+def _growth(samples: Sequence[SoakSample], values: Sequence[float | None]) -> float:
     points = [(s.t_s, v) for s, v in zip(samples, values, strict=True) if v is not None]
     return growth(*_columns(points))
 

@@ -95,7 +95,7 @@ def main() -> int:
     times: list[tuple[int, int, int]] = []
     run_task = Task.__call__
 
-    def timed(task: Task) -> None:
+    def time_task(task: Task) -> None:
         waited, start_ns = waits_ns(), time.monotonic_ns()
         run_task(task)
         wall_ns = time.monotonic_ns() - start_ns
@@ -103,7 +103,7 @@ def main() -> int:
         longest_ns = max(ns - waited.get(thread, 0) for thread, ns in waits_ns().items())
         times.append((start_ns, wall_ns, longest_ns))
 
-    Task.__call__ = timed
+    Task.__call__ = time_task
     code = int(import_module(f'embodied_r_ros.nodes.{name}').main())
     np.save(path, np.array(times, np.int64).reshape(-1, 3).T)
     return code

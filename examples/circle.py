@@ -150,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument('--judge', default='models/judge', help='folder or URL (%(default)s)')
     args = parser.parse_args(arguments)
     try:
-        circle = Circle(_prepared(args.out.resolve(), args.judge), args.judge)
+        circle = Circle(_prepare_output(args.out.resolve(), args.judge), args.judge)
         circle.collect()
         circle.train()
         circle.evaluate()
@@ -165,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _prepared(out: Path, judge: str) -> Path:
+def _prepare_output(out: Path, judge: str) -> Path:
     """The output folder, made; the judge is there.
 
     Raises:

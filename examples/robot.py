@@ -99,7 +99,7 @@ def running(
     play = playable(source, out)
     say('starting the model server')
     with (
-        _served(profile, logs) as (server, check_server),
+        _serve(profile, logs) as (server, check_server),
         running_pipeline(play, server, logs, say) as (nodes, client),
     ):
 
@@ -116,7 +116,7 @@ def running(
 
 
 @contextmanager
-def _served(profile: Path, logs: Path) -> Iterator[tuple[ChatConfig, Callable[[], None]]]:
+def _serve(profile: Path, logs: Path) -> Iterator[tuple[ChatConfig, Callable[[], None]]]:
     """`embodied-r serve` in a process; how its model is reached, and how to see that it runs."""
     words = ('embodied-r', 'serve', str(profile), '--log-dir', str(logs))
     output, log = logs / 'serve.out', logs / 'serve.log'

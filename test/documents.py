@@ -109,16 +109,16 @@ class _Shell:
         if words[:2] == ['git', 'archive']:  # whose names another program unpacks
             folder = words[words.index('-C') + 1]
             depth = int(words[-1].rpartition('=')[2])
-            names = [name for word in words[3 : words.index('|')] for name in braced(word)]
+            names = [name for word in words[3 : words.index('|')] for name in expand_braces(word)]
             written = [str(Path(folder, *Path(name).parts[depth:])) for name in names]
-        bare = [name for word in words[: min(ends, default=None)] for name in braced(word)]
+        bare = [name for word in words[: min(ends, default=None)] for name in expand_braces(word)]
         return DocumentCommand(self.page, tuple(bare), written=tuple(written))
 
     def _filled(self, text: str) -> str:
         return re.sub(r'\$(\w+)', lambda name: self.variables.get(name[1], name[0]), text)
 
 
-def braced(word: str) -> list[str]:
+def expand_braces(word: str) -> list[str]:
     """A word with braces as the words that a shell makes of it."""
     parts = re.fullmatch(r'(.*)\{([\w-]+(?:,[\w-]+)+)\}(.*)', word)
     return [f'{parts[1]}{one}{parts[3]}' for one in parts[2].split(',')] if parts else [word]

@@ -24,7 +24,7 @@ settings.register_profile('long', max_examples=6000, **_ALWAYS)
 
 
 @st.composite
-def damaged(draw: st.DrawFn, seeds: Sequence[bytes]) -> bytes:
+def damage(draw: st.DrawFn, seeds: Sequence[bytes]) -> bytes:
     """One of the seeds with some bytes changed, cut out, doubled or put in."""
     data = bytearray(draw(st.sampled_from(seeds)))
     for _ in range(draw(st.integers(1, 6))):

@@ -91,7 +91,7 @@ class Room:
                 points = origin + rays * reach[:, None]
             nearer = (reach > 0) & (reach < depth)
             uv = np.delete(points - self.low, axis, axis=1)[nearer] * _PIXELS_PER_M
-            image[nearer] = _sampled(wall, uv)[:, None]
+            image[nearer] = _sample(wall, uv)[:, None]
             depth[nearer] = reach[nearer]
         return image, depth
 
@@ -104,7 +104,7 @@ def _texture(rng: np.random.Generator, contrast: float) -> NDArray[np.uint8]:
     return np.clip(texture, 0, 255).astype(np.uint8)
 
 
-def _sampled(texture: NDArray[np.uint8], uv: NDArray[np.float64]) -> NDArray[np.float64]:
+def _sample(texture: NDArray[np.uint8], uv: NDArray[np.float64]) -> NDArray[np.float64]:
     """Bilinear samples (N,) of a texture at columns and rows (N, 2)."""
     whole = np.clip(uv.astype(int), 0, np.array(texture.shape[::-1]) - 2)
     (u, v), (fu, fv) = whole.T, (uv - whole).T

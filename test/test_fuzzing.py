@@ -47,7 +47,7 @@ import pytest
 import yaml
 
 from test.bags.test_messages import answer, delta, keyframe
-from test.fuzzing import damaged
+from test.fuzzing import damage
 
 if TYPE_CHECKING:
     from embodied_r_ros.bags.reader import BagReader
@@ -65,7 +65,7 @@ def bags() -> list[bytes]:
         with BagWriter(Path(folder) / 'bag') as bag:
             write_contents(bag)
         whole = (Path(folder) / 'bag' / 'bag.mcap').read_bytes()
-        return [whole, *(repacked(whole, Path(folder), kind) for kind in CompressionType)]
+        return [whole, *(repack(whole, Path(folder), kind) for kind in CompressionType)]
 
 
 def write_contents(bag: BagWriter) -> None:
@@ -82,7 +82,7 @@ def write_contents(bag: BagWriter) -> None:
         bag.write('/image/compressed', msg.image, stamp_ns)
 
 
-def repacked(data: bytes, folder: Path, compression: CompressionType) -> bytes:
+def repack(data: bytes, folder: Path, compression: CompressionType) -> bytes:
     """The same messages as another writer leaves them."""
     with (folder / 'other.mcap').open('wb') as file:
         writer = Writer(file, compression=compression, chunk_size=2000)
@@ -119,7 +119,7 @@ def read_all(path: Path) -> None:
 def test_a_damaged_bag_is_read_or_refused(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / 'a.mcap'
-        path.write_bytes(data.draw(damaged(bags())))
+        path.write_bytes(data.draw(damage(bags())))
         with suppress(BagError):
             read_all(path)
 
@@ -181,7 +181,7 @@ def test_a_damaged_message_in_a_whole_bag_is_read_or_refused(data: st.DataObject
     at = data.draw(st.integers(0, len(messages) - 1))
     topic, kind, content = messages[at]
     # The first four bytes say how the rest is written.
-    messages[at] = topic, kind, content[:4] + data.draw(damaged([content[4:]]))
+    messages[at] = topic, kind, content[:4] + data.draw(damage([content[4:]]))
     with patch('embodied_r_ros.episodes.episode.open_bag', lambda _: holding(messages)):
         for source in ('recorded', 'true'):
             with suppress(InputError):
@@ -208,7 +208,7 @@ METADATA = """rosbag2_bagfile_information:
 """
 
 
-@given(damaged([METADATA.encode()]))
+@given(damage([METADATA.encode()]))
 def test_a_bag_with_damaged_metadata_is_read_or_refused(metadata: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / 'a.mcap').write_bytes(bags()[0])
@@ -234,7 +234,7 @@ def pictures() -> list[bytes]:
     return [*made, cv2.imencode('.png', FLAT[..., 0])[1].tobytes()]
 
 
-@given(damaged(pictures()))
+@given(damage(pictures()))
 @example(b'\xff\xd8\xff')
 def test_a_damaged_image_is_decoded_or_refused(data: bytes) -> None:
     with suppress(ImageError):
@@ -321,7 +321,7 @@ def changed_scenes(draw: st.DrawFn) -> str:
 
 @given(
     changed_scenes()
-    | damaged([json.dumps(SCENE).encode()]).map(lambda data: data.decode(errors='replace'))
+    | damage([json.dumps(SCENE).encode()]).map(lambda data: data.decode(errors='replace'))
     | st.text(max_size=60),
     st.booleans(),
 )
@@ -339,7 +339,7 @@ EVENT = '{"model": "m", "choices": [{"delta": {"content": "hi"}, "logprobs": {"c
 
 
 @given(
-    damaged([EVENT.encode()]).map(lambda data: data.decode(errors='replace'))
+    damage([EVENT.encode()]).map(lambda data: data.decode(errors='replace'))
     | JSON.map(json.dumps)
     | st.text(max_size=60)
 )
@@ -363,7 +363,7 @@ YAML_WORDS = st.sampled_from(
 
 
 @given(
-    damaged(profiles()).map(lambda data: data.decode(errors='replace'))
+    damage(profiles()).map(lambda data: data.decode(errors='replace'))
     | st.lists(YAML_WORDS | st.text(max_size=4), max_size=20).map(''.join)
 )
 @example('[' * 5_000)

@@ -84,15 +84,18 @@ def definition_store(type_name: str, text: str, kind: str) -> Typestore:
     except Exception:  # whatever an unusual definition makes of the parser
         types = {}
     needed, absent = _closure(type_name, types, own.fielddefs)
-    if absent:
-        if type_name in own.fielddefs:
-            return own
-        what = 'has no definition that can be read' if absent == type_name else f'needs {absent}'
-        msg = f'type {type_name} {what}, and this is no standard type of ROS 2 Jazzy'
-        raise BagError(msg)
     store = get_typestore(Stores.EMPTY)
-    store.register(needed)
-    return store
+    try:
+        store.register(needed)
+    except Exception:  # of names that are no fields, or twice one
+        absent = type_name
+    if not absent:
+        return store
+    if type_name in own.fielddefs:
+        return own
+    what = 'has no definition that can be read' if absent == type_name else f'needs {absent}'
+    msg = f'type {type_name} {what}, and this is no standard type of ROS 2 Jazzy'
+    raise BagError(msg)
 
 
 def _parse_definition(type_name: str, text: str, kind: str) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def write_arm_bag(
             gripper=(opening,),
             image=image if images else None,
         )
-        for number, ((x, y, z), opening) in enumerate(rested())
+        for number, ((x, y, z), opening) in enumerate(samples_at_rest())
     ]
     write_demonstration(path, head, frames)
     return path
@@ -156,7 +156,7 @@ def truth_of_bag() -> DemonstrationTruth:
     """What is true of the demonstration in `write_arm_bag`: the block goes where it is held."""
     stamps = [T0_NS + STEP_NS * number for number in range((_LEG + _REST) * len(KEYPOINTS))]
     keypoints, block, before = [], [], (0.1, -0.15, 0.02)
-    was_closed, tools = False, [place for place, _ in rested()]
+    was_closed, tools = False, [place for place, _ in samples_at_rest()]
     for number, (place, is_closed) in enumerate(KEYPOINTS):
         begin = (_LEG + _REST) * number
         is_grip = is_closed != was_closed
@@ -176,7 +176,7 @@ def truth_of_bag() -> DemonstrationTruth:
     return DemonstrationTruth(tuple(stamps), things, tuple(keypoints), 'table_center')
 
 
-def rested() -> Iterator[tuple[Position, float]]:
+def samples_at_rest() -> Iterator[tuple[Position, float]]:
     """Positions and openings, sample by sample."""
     before, was_closed = (0.0, 0.0, 0.16), False
     for end, is_closed in KEYPOINTS:

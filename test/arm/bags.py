@@ -42,7 +42,7 @@ URDF = """<robot name="two"><link name="base"/><link name="upper"/><link name="l
 BASE = Pose((-0.5, 0.1, 0.0), (0.0, 0.0, 0.0, 1.0), FRAME)
 
 
-def turned(place: tuple[float, float, float], yaw: float, parent: str) -> Pose:
+def facing(place: tuple[float, float, float], yaw: float, parent: str) -> Pose:
     return Pose(place, quaternion_from_matrix(rotation_from_ypr(yaw, 0.0, 0.0)), parent)
 
 
@@ -76,14 +76,14 @@ def write_bag(path: Path, *, poses: bool = True, links: bool = True, **more: Any
                 gripper=(float(np.interp(at, [2.0, 2.2], [0.04, 0.01])),),
                 image=encode_image(image),
                 links={
-                    'upper': turned((0.0, 0.0, 0.2), q0, 'base'),
-                    'lower': turned((0.4, 0.0, 0.0), q1, 'upper'),
+                    'upper': facing((0.0, 0.0, 0.2), q0, 'base'),
+                    'lower': facing((0.4, 0.0, 0.0), q1, 'upper'),
                 }
                 if links
                 else {},
             )
         )
-    fixed = {'base': BASE, 'tool': turned((0.3, 0.0, 0.0), 0.0, 'lower')}
+    fixed = {'base': BASE, 'tool': facing((0.3, 0.0, 0.0), 0.0, 'lower')}
     fixed = fixed if links else {'base': BASE}
     head = DemonstrationHead(
         'two-1',

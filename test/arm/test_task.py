@@ -22,7 +22,7 @@ def task_with_request(config: ArmTaskConfig = CONFIG) -> StandingTask:
     return task
 
 
-def accepted(config: ArmTaskConfig = CONFIG) -> StandingTask:
+def task_with_keypoint(config: ArmTaskConfig = CONFIG) -> StandingTask:
     """One whose first keypoint was also accepted at 11 s."""
     task = task_with_request(config)
     task.note_acceptance('run-1', TARGET, 11 * S)
@@ -48,7 +48,7 @@ def test_one_proposal_at_a_time() -> None:
 
 
 def test_a_keypoint_is_reached_after_some_time_at_it() -> None:
-    task = accepted()
+    task = task_with_keypoint()
     task.see_pose((0.11, 0.0, 0.2), 13 * S)
     assert not task.wants(14 * S, 14 * S)
     task.see_pose((0.11, 0.0, 0.2), 13 * S + S // 2)
@@ -56,14 +56,14 @@ def test_a_keypoint_is_reached_after_some_time_at_it() -> None:
 
 
 def test_passing_by_is_not_reaching() -> None:
-    task = accepted()
+    task = task_with_keypoint()
     for stamp_ns, place in ((13 * S, TARGET), (13 * S + S // 4, AWAY), (13 * S + S // 2, TARGET)):
         task.see_pose(place, stamp_ns)
     assert not task.wants(14 * S, 14 * S)
 
 
 def test_a_position_that_is_no_number_is_not_reached() -> None:
-    task = accepted()
+    task = task_with_keypoint()
     for stamp_ns in (12 * S, 14 * S):
         task.see_pose((float('nan'), 0.0, 0.2), stamp_ns)
     assert not task.wants(15 * S, 15 * S)
@@ -97,7 +97,7 @@ def test_proposals_of_others_change_nothing(name: str) -> None:
 
 
 def test_what_is_neither_judged_nor_reached_is_given_up() -> None:
-    for task in (task_with_request(), accepted()):
+    for task in (task_with_request(), task_with_keypoint()):
         task.give_up_late(20 * S)
         assert not task.wants(20 * S, 20 * S)
         task.give_up_late(22 * S)
@@ -105,7 +105,7 @@ def test_what_is_neither_judged_nor_reached_is_given_up() -> None:
 
 
 def test_it_is_given_up_though_nothing_is_seen_and_others_ask() -> None:
-    for task in (task_with_request(), accepted()):
+    for task in (task_with_request(), task_with_keypoint()):
         assert not task.wants(22 * S, 0)
         task.give_up_late(22 * S, is_asking=True)
         assert not task.wants(23 * S, 0)
@@ -147,7 +147,7 @@ def test_it_says_where_it_is_and_how_often_it_had_no_answer() -> None:
 
 
 def test_the_next_one_is_from_what_was_seen_since() -> None:
-    task = accepted()
+    task = task_with_keypoint()
     task.see_pose(TARGET, 13 * S)
     task.see_pose(TARGET, 14 * S)
     assert not task.wants(15 * S, 14 * S - 1)
@@ -156,13 +156,13 @@ def test_the_next_one_is_from_what_was_seen_since() -> None:
 
 
 def test_a_new_beginning_forgets_what_was_on_its_way() -> None:
-    task = accepted()
+    task = task_with_keypoint()
     task.reset()
     assert task.wants(1 * S, 1 * S)
 
 
 def test_after_an_accepted_keypoint_the_task_is_checked() -> None:
-    task = accepted(replace(CONFIG, check=True))
+    task = task_with_keypoint(replace(CONFIG, check=True))
     assert not task.wants_check(12 * S, 12 * S)
     task.see_pose(TARGET, 13 * S)
     task.see_pose(TARGET, 14 * S)
@@ -176,7 +176,7 @@ def test_after_an_accepted_keypoint_the_task_is_checked() -> None:
 
 
 def test_once_it_is_done_nothing_is_proposed_until_it_begins_anew() -> None:
-    task = accepted(replace(CONFIG, check=True))
+    task = task_with_keypoint(replace(CONFIG, check=True))
     for stamp_ns in (13 * S, 14 * S):
         task.see_pose(TARGET, stamp_ns)
     task.note_check_request(15 * S)
@@ -189,7 +189,7 @@ def test_once_it_is_done_nothing_is_proposed_until_it_begins_anew() -> None:
 
 
 def test_a_keypoint_that_is_given_up_is_checked_and_a_check_without_an_answer_given_up() -> None:
-    task = accepted(replace(CONFIG, check=True))
+    task = task_with_keypoint(replace(CONFIG, check=True))
     task.give_up_late(22 * S)
     assert not task.wants(22 * S, 22 * S)
     assert task.wants_check(23 * S, 23 * S)

@@ -84,7 +84,7 @@ def image(stamp_ns: int, pixels: NDArray[Any], encoding: str = 'bgr8', height: i
     return TYPES[IMAGE](header(stamp_ns), height, pixels.shape[1], encoding, 0, step, data)
 
 
-def compressed(stamp_ns: int, data: bytes, text: str = 'jpeg') -> Any:
+def compressed_msg(stamp_ns: int, data: bytes, text: str = 'jpeg') -> Any:
     """A sensor_msgs CompressedImage."""
     return TYPES[COMPRESSED](header(stamp_ns), text, np.frombuffer(data, np.uint8))
 
@@ -156,10 +156,15 @@ def turning(
     ]
 
 
-def packed(make: Callable[[int, NDArray[np.uint8]], bytes], text: str = 'jpeg') -> list[Message]:
+def pack(make: Callable[[int, NDArray[np.uint8]], bytes], text: str = 'jpeg') -> list[Message]:
     """Compressed images of a camera that turns, as `make` packs each."""
     return [
-        (f'{TOPIC}/compressed', COMPRESSED, ns, compressed(ns, make(i, view(i * STEP_DEG)), text))
+        (
+            f'{TOPIC}/compressed',
+            COMPRESSED,
+            ns,
+            compressed_msg(ns, make(i, view(i * STEP_DEG)), text),
+        )
         for i, ns in enumerate(times())
     ]
 

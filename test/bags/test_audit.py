@@ -18,7 +18,7 @@ S = 1_000_000_000
 SAMPLE = Path(__file__).parents[2] / 'samples' / 'indoor' / 'episode_00000'
 
 
-def stamped(stamp_ns: int, order: str = '<') -> bytes:
+def stamp_cdr(stamp_ns: int, order: str = '<') -> bytes:
     """The beginning of a message that has a header."""
     kind = b'\x00\x01\x00\x00' if order == '<' else b'\x00\x00\x00\x00'
     return kind + struct.pack(f'{order}iI', stamp_ns // S, stamp_ns % S)
@@ -33,7 +33,7 @@ def audit(*topics: str, **settings: float) -> Audit:
 
 def feed(made: Audit, *times_s: float) -> None:
     for time_s in times_s:
-        made.take('/r/odom', stamped(int(time_s * S)), int((100 + time_s) * S))
+        made.take('/r/odom', stamp_cdr(int(time_s * S)), int((100 + time_s) * S))
 
 
 def test_rates_and_gaps_are_told_for_each_topic() -> None:
@@ -93,7 +93,7 @@ def test_stamps_out_of_order_are_counted_and_fail() -> None:
     for max_disorder, problems in ((0.01, ('/r/odom: 1 stamps out of order',)), (0.5, ())):
         made = audit(max_disorder=max_disorder)
         feed(made, 1, 2, 3)
-        made.take('/r/odom', stamped(2 * S), 104 * S)
+        made.take('/r/odom', stamp_cdr(2 * S), 104 * S)
         report = made.report(105 * S, is_over=True)
         assert report.topics[0].out_of_order == 1
         assert report.problems == problems
@@ -104,7 +104,7 @@ def test_keyframes_are_in_order_where_they_are_expected(topics: tuple[str, ...])
     made = audit(*topics)
     made.add_topic('/r/keyframe', 'embodied_r_msgs/msg/Keyframe', embodied_typestore())
     for index, stamp_s in enumerate((5, 6, 1)):
-        made.take('/r/keyframe', stamped(stamp_s * S), (101 + index) * S)
+        made.take('/r/keyframe', stamp_cdr(stamp_s * S), (101 + index) * S)
     problems = made.report(105 * S, is_over=True).problems
     assert problems == tuple(f'/r/{name}: 1 stamps out of order' for name in topics)
 
@@ -120,7 +120,7 @@ def test_dropped_messages_fail_above_their_share() -> None:
 
 @pytest.mark.parametrize('order', ['<', '>'])
 def test_stamp_is_read_in_either_byte_order(order: str) -> None:
-    assert stamp_from_cdr(stamped(1_706_961_822_123_456_789, order)) == 1_706_961_822_123_456_789
+    assert stamp_from_cdr(stamp_cdr(1_706_961_822_123_456_789, order)) == 1_706_961_822_123_456_789
     assert stamp_from_cdr(b'\x00\x01') == 0
 
 

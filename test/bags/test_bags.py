@@ -79,14 +79,14 @@ def test_topics_are_found_by_type(tmp_path: Path) -> None:
 
 
 def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
-    def interrupted() -> None:
+    def write_and_fail() -> None:
         with BagWriter(tmp_path / 'bag') as bag:
             bag.add_topic('/a', STRING)
             bag.write('/a', text('x'), T0_NS)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        interrupted()
+        write_and_fail()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -26,7 +26,7 @@ import pytest
 from test.bags.recordings import (
     camera_info,
     COMPRESSED,
-    compressed,
+    compressed_msg,
     COUNT,
     IMAGE,
     image,
@@ -90,7 +90,7 @@ def rvl(steps: NDArray[np.uint16]) -> bytes:
     return size + struct.pack(f'<{len(words)}I', *words)
 
 
-def transported(data: bytes, a: float = 0.0, b: float = 0.0) -> bytes:
+def depth_cdr(data: bytes, a: float = 0.0, b: float = 0.0) -> bytes:
     """As compressed_depth_image_transport writes it."""
     return struct.pack('<iff', 0, a, b) + data
 
@@ -107,19 +107,19 @@ def holey() -> NDArray[np.uint16]:
 @pytest.mark.parametrize(
     ('pack', 'text'),
     [
-        (lambda steps: transported(png(steps)), '16UC1; compressedDepth png'),
-        (lambda steps: transported(png(steps)), '16UC1; compressedDepth'),
-        (lambda steps: transported(png(steps)), '16UC1'),
+        (lambda steps: depth_cdr(png(steps)), '16UC1; compressedDepth png'),
+        (lambda steps: depth_cdr(png(steps)), '16UC1; compressedDepth'),
+        (lambda steps: depth_cdr(png(steps)), '16UC1'),
         (png, '16UC1; png compressed '),
         (png, 'png'),
         (png, ''),
-        (lambda steps: transported(rvl(steps)), '16UC1; compressedDepth rvl'),
+        (lambda steps: depth_cdr(rvl(steps)), '16UC1; compressedDepth rvl'),
     ],
 )
 def test_packed_integers_are_steps_of_the_unit(
     pack: Any, text: str, steps: NDArray[np.uint16]
 ) -> None:
-    msg = compressed(T0_NS, pack(steps), text)
+    msg = compressed_msg(T0_NS, pack(steps), text)
     assert depth_metres(msg) == pytest.approx(steps / 1000.0)
     assert depth_metres(msg, 0.0002) == pytest.approx(steps / 5000.0)
 
@@ -131,7 +131,7 @@ def test_packed_metres_are_steps_of_inverse_depth(pack: Any, codec: str) -> None
     a = 100.0 * 101.0
     b = 1.0 - a / 10.0
     steps = np.where(np.isnan(metres), 0, a / metres + b).astype(np.uint16)
-    msg = compressed(T0_NS, transported(pack(steps), a, b), f'32FC1; compressedDepth {codec}')
+    msg = compressed_msg(T0_NS, depth_cdr(pack(steps), a, b), f'32FC1; compressedDepth {codec}')
     depth = depth_metres(msg, 0.0002)  # the unit is of integers
     assert not depth[0, :5].any()
     assert depth[1:] == pytest.approx(metres[1:], rel=0.02)
@@ -166,11 +166,11 @@ def test_what_is_not_finite_or_not_positive_is_unknown() -> None:
     ('msg', 'message'),
     [
         (image(T0_NS, view(0), 'bgr8'), "'bgr8' is no depth: expected one of 16uc1"),
-        (compressed(T0_NS, b'\xff\xd8\xff' + bytes(50), 'jpeg'), 'is no depth'),
-        (compressed(T0_NS, png(view(0)), '16UC1'), 'no depth: expected grey, 16 bits'),
-        (compressed(T0_NS, transported(png(STEPS)), '8UC1; compressedDepth'), 'no depth'),
-        (compressed(T0_NS, png(STEPS), '32FC1; png'), 'lacks the header'),
-        (compressed(T0_NS, transported(bytes(64)), '16UC1; compressedDepth zstd'), 'or rvl'),
+        (compressed_msg(T0_NS, b'\xff\xd8\xff' + bytes(50), 'jpeg'), 'is no depth'),
+        (compressed_msg(T0_NS, png(view(0)), '16UC1'), 'no depth: expected grey, 16 bits'),
+        (compressed_msg(T0_NS, depth_cdr(png(STEPS)), '8UC1; compressedDepth'), 'no depth'),
+        (compressed_msg(T0_NS, png(STEPS), '32FC1; png'), 'lacks the header'),
+        (compressed_msg(T0_NS, depth_cdr(bytes(64)), '16UC1; compressedDepth zstd'), 'or rvl'),
     ],
 )
 def test_what_is_no_depth_is_named(msg: Any, message: str) -> None:
@@ -185,17 +185,19 @@ def cut(data: bytes) -> bytes:
 @pytest.mark.parametrize(
     'msg',
     [
-        compressed(T0_NS, b'', '16UC1; compressedDepth png'),
-        compressed(T0_NS, transported(cut(png(STEPS))), '16UC1; compressedDepth png'),
-        compressed(T0_NS, transported(b''), '16UC1; compressedDepth rvl'),
-        compressed(T0_NS, transported(cut(rvl(holey()))), '16UC1; compressedDepth rvl'),
-        compressed(T0_NS, transported(rvl(holey())[:8] + bytes(40)), '16UC1; compressedDepth rvl'),
-        compressed(
+        compressed_msg(T0_NS, b'', '16UC1; compressedDepth png'),
+        compressed_msg(T0_NS, depth_cdr(cut(png(STEPS))), '16UC1; compressedDepth png'),
+        compressed_msg(T0_NS, depth_cdr(b''), '16UC1; compressedDepth rvl'),
+        compressed_msg(T0_NS, depth_cdr(cut(rvl(holey()))), '16UC1; compressedDepth rvl'),
+        compressed_msg(
+            T0_NS, depth_cdr(rvl(holey())[:8] + bytes(40)), '16UC1; compressedDepth rvl'
+        ),
+        compressed_msg(
             T0_NS,
-            transported(struct.pack('<II', 65535, 65535) + rvl(holey())[8:]),
+            depth_cdr(struct.pack('<II', 65535, 65535) + rvl(holey())[8:]),
             '16UC1; compressedDepth rvl',
         ),
-        compressed(T0_NS, transported(rvl(holey())[:8] + b'\xff' * 64), '16UC1; rvl'),
+        compressed_msg(T0_NS, depth_cdr(rvl(holey())[:8] + b'\xff' * 64), '16UC1; rvl'),
     ],
 )
 def test_damaged_depth_is_an_error_of_its_own(msg: Any) -> None:
@@ -442,13 +444,13 @@ def test_a_recording_is_played_with_its_depth(folder: Path, tmp_path: Path) -> N
 
 
 def packed_depth(stamp_ns: int, index: int) -> Any:
-    return compressed(stamp_ns, transported(png(flat(index))), '16UC1; compressedDepth png')
+    return compressed_msg(stamp_ns, depth_cdr(png(flat(index))), '16UC1; compressedDepth png')
 
 
 @pytest.mark.parametrize('codec', ['png', 'rvl'])
 def test_bytes_that_were_changed_are_depth_or_damaged(codec: str) -> None:
     rng = np.random.default_rng(17)
-    sound = transported((png if codec == 'png' else rvl)(holey()), 10100.0, -1009.0)
+    sound = depth_cdr((png if codec == 'png' else rvl)(holey()), 10100.0, -1009.0)
     for encoding in ('16UC1', '32FC1'):
         for _ in range(60):
             data = bytearray(sound)
@@ -456,7 +458,7 @@ def test_bytes_that_were_changed_are_depth_or_damaged(codec: str) -> None:
                 data[at] = int(rng.integers(256))
             # What claims to be huge is refused without a huge array.
             data[12:20] = sound[12:20] if codec == 'rvl' else data[12:20]
-            msg = compressed(T0_NS, bytes(data), f'{encoding}; compressedDepth {codec}')
+            msg = compressed_msg(T0_NS, bytes(data), f'{encoding}; compressedDepth {codec}')
             try:
                 depth = depth_metres(msg)
             except ImageError:

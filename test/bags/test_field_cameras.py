@@ -44,7 +44,7 @@ from test.bags.recordings import (
     ODOMETRY,
     odometry,
     OPTICAL,
-    packed,
+    pack,
     STEP_DEG,
     T0_NS,
     times,
@@ -284,7 +284,7 @@ def packed_anew(data: bytes, suffix: str) -> bytes:
 def test_images_of_many_formats_are_decoded(
     tmp_path: Path, make: Callable[[bytes], bytes]
 ) -> None:
-    bag = write_bag(tmp_path / 'bag', packed(lambda _, pixels: make(encode_image(pixels).data)))
+    bag = write_bag(tmp_path / 'bag', pack(lambda _, pixels: make(encode_image(pixels).data)))
     images = read(bag)
     assert [each.stamp_ns for each in images] == times()
     for index in (0, 9):
@@ -297,7 +297,7 @@ def test_a_damaged_image_is_left_out_and_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, broken: bytes
 ) -> None:
     bag = write_bag(
-        tmp_path / 'bag', packed(lambda i, pixels: broken if i == 7 else jpeg(i, pixels))
+        tmp_path / 'bag', pack(lambda i, pixels: broken if i == 7 else jpeg(i, pixels))
     )
     images = read(bag)
     assert [each.index for each in images] == [i for i in range(COUNT) if i != 7]
@@ -306,10 +306,10 @@ def test_a_damaged_image_is_left_out_and_counted(
 
 
 def test_many_damaged_images_are_no_recording(tmp_path: Path) -> None:
-    bag = write_bag(tmp_path / 'a', packed(lambda i, pixels: b'' if i % 2 else jpeg(i, pixels)))
+    bag = write_bag(tmp_path / 'a', pack(lambda i, pixels: b'' if i % 2 else jpeg(i, pixels)))
     with pytest.raises(SourceError, match=r'\d of the first \d images .*; image 1'):
         read(bag)
-    bag = write_bag(tmp_path / 'b', packed(lambda i, pixels: b'')[:1])
+    bag = write_bag(tmp_path / 'b', pack(lambda i, pixels: b'')[:1])
     with pytest.raises(SourceError, match='1 of the first 1 images'):
         read(bag)
 
@@ -330,7 +330,7 @@ def depth_png(_: int, pixels: NDArray[np.uint8]) -> bytes:
 def test_what_is_no_picture_in_compressed_images_is_named(
     tmp_path: Path, text: str, message: str
 ) -> None:
-    bag = write_bag(tmp_path / 'bag', packed(depth_png, text))
+    bag = write_bag(tmp_path / 'bag', pack(depth_png, text))
     with pytest.raises(SourceError, match=rf'compressed format .{text}. {message}'):
         read(bag)
 

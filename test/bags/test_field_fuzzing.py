@@ -40,7 +40,7 @@ MESSAGES = [(TOPIC, IMAGE, T0_NS + i * MS, image(T0_NS + i * MS, PIXELS)) for i 
 STAMPS = [ns for _, _, ns, _ in MESSAGES]
 
 
-def received(path: Path) -> list[int]:
+def stamps_of(path: Path) -> list[int]:
     with open_bag(path) as reader:
         assert reader.topics[TOPIC].msgcount == len(MESSAGES)
         return [ns for _, ns, _ in read_messages(reader, [TOPIC])]
@@ -90,7 +90,7 @@ def test_an_mcap_file_gives_back_all_that_was_written(
             schema=lambda kind: definition(kind) if kind == IMAGE else (encoding, text),
             **options,
         )
-        assert received(path) == STAMPS
+        assert stamps_of(path) == STAMPS
         assert audit_bag(path).topics[-1].messages in {1, len(MESSAGES)}
 
 
@@ -139,7 +139,7 @@ def test_metadata_changes_nothing_or_is_named(
                 break
         file.write_text(yaml.safe_dump(content))
         with suppress(BagError):
-            assert received(bag) == STAMPS
+            assert stamps_of(bag) == STAMPS
 
 
 NUMBERS = st.floats() | st.sampled_from([0.0, 1.0, 160.0, 320.0, -1.0, math.nan, math.inf])

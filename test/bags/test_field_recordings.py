@@ -35,7 +35,7 @@ from test.bags.recordings import (
     MS,
     ODOMETRY,
     odometry,
-    packed,
+    pack,
     T0_NS,
     times,
     TOPIC,
@@ -190,15 +190,17 @@ def test_standard_types_are_filled_in_one_by_one(tmp_path: Path, absent: set[str
     assert all(image.pose for image in images[1:])
 
 
-def test_a_topic_that_is_asked_for_and_defined_nowhere_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize('text', ['', 'int32 a\nint32 a', 'int32 class\nint32 class_'])
+def test_a_topic_that_is_asked_for_and_defined_nowhere_is_named(tmp_path: Path, text: str) -> None:
     path = write_mcap(
         tmp_path / 'a.mcap',
-        [('/x', 'vendor_msgs/msg/X', T0_NS, b'\0\1\0\0')],
-        schema=lambda _: ('', ''),
+        [('/x', 'vendor_msgs/msg/X', T0_NS, b'\0\1\0\0'), *turning()],
+        schema=lambda name: definition(name) if name == IMAGE else ('ros2msg', text),
     )
+    assert audit_bag(path).problems == ()
     message = 'topic /x of bag .* cannot be read: type vendor_msgs/msg/X has no definition'
     with open_bag(path) as reader, pytest.raises(BagError, match=message):
-        reader.store_of(reader.connections[0])
+        reader.store_of(next(c for c in reader.connections if c.topic == '/x'))
 
 
 @pytest.mark.parametrize(
@@ -410,7 +412,7 @@ def test_the_topic_with_messages_is_the_one(tmp_path: Path) -> None:
 
 
 def test_of_one_camera_raw_images_are_read(tmp_path: Path) -> None:
-    both = turning() + packed(lambda _, pixels: cv2.imencode('.jpg', pixels)[1].tobytes())
+    both = turning() + pack(lambda _, pixels: cv2.imencode('.jpg', pixels)[1].tobytes())
     with open_source(write_bag(tmp_path / 'a', both)) as source:
         assert all(image.encoded is None for image in source)
 
@@ -587,5 +589,5 @@ def test_videos_beside_a_picture_are_found(
 
 def test_a_jpeg_is_read_whatever_its_format_says(tmp_path: Path) -> None:
     for name in ('h264', '16UC1; jpeg compressed bgr8', 'unknown'):
-        messages = packed(lambda _, pixels: cv2.imencode('.jpg', pixels)[1].tobytes(), name)
+        messages = pack(lambda _, pixels: cv2.imencode('.jpg', pixels)[1].tobytes(), name)
         assert len(stamps(write_bag(tmp_path / name.replace(';', ''), messages))) == COUNT

@@ -52,7 +52,7 @@ def growing(folder: Path, max_chunks: int = 1000) -> GrowingBag:
     return bag
 
 
-def recovered(path: Path) -> list[bytes]:
+def whole_messages(path: Path) -> list[bytes]:
     """Data of the messages of whole chunks, as `mcap recover` finds them."""
     found = []
     with path.open('rb') as file:
@@ -149,7 +149,7 @@ def test_each_file_of_a_long_bag_can_be_read_alone(tmp_path: Path) -> None:
         bag.sync()
     bag.abandon()
     paths = sorted((tmp_path / 'e1').glob('*.mcap'))
-    assert [len(recovered(path)) for path in paths] == [4, 4, 1]
+    assert [len(whole_messages(path)) for path in paths] == [4, 4, 1]
     for path in paths[:2]:  # ended in good order, though the bag was not
         with path.open('rb') as file:
             reader = make_reader(file)
@@ -161,7 +161,7 @@ def test_each_file_of_a_long_bag_can_be_read_alone(tmp_path: Path) -> None:
 
 
 def test_memory_of_a_bag_does_not_grow_with_its_length(tmp_path: Path) -> None:
-    def grown(bag: GrowingBag, syncs: int) -> int:
+    def memory_growth(bag: GrowingBag, syncs: int) -> int:
         before, _ = tracemalloc.get_traced_memory()
         for index in range(syncs):
             bag.write('/text', text_cdr('x'), index)
@@ -171,8 +171,8 @@ def test_memory_of_a_bag_does_not_grow_with_its_length(tmp_path: Path) -> None:
     bag = growing(tmp_path / 'e1', max_chunks=50)
     tracemalloc.start()
     try:
-        grown(bag, 60)
-        few, many = grown(bag, 100), grown(bag, 1000)
+        memory_growth(bag, 60)
+        few, many = memory_growth(bag, 100), memory_growth(bag, 1000)
     finally:
         tracemalloc.stop()
         bag.abandon()
@@ -235,7 +235,7 @@ def test_nothing_stays_unsynced_for_a_second(
     assert synced.wait(10)
     assert SYNC_PERIOD_S <= time.monotonic() - start < 1.0
     assert sizes[0] > before
-    assert recovered(bag.path) == [text_cdr('one message, then silence')]
+    assert whole_messages(bag.path) == [text_cdr('one message, then silence')]
     assert SYNC_PERIOD_S <= recording.stats().longest_unsynced_s < 1.0
     recording.close()
 
@@ -288,7 +288,7 @@ def test_urgent_message_is_on_the_disk_at_once_and_never_dropped(
     go.set()
     assert synced.wait(10)
     assert time.monotonic() - start < SYNC_PERIOD_S / 2
-    assert recovered(bag.path) == [text_cdr('an answer' * 50)]
+    assert whole_messages(bag.path) == [text_cdr('an answer' * 50)]
     recording.close()
 
 
@@ -302,7 +302,7 @@ def test_who_wants_to_know_is_told_when_all_is_on_the_disk(tmp_path: Path) -> No
 
     def tell(is_safe: bool) -> None:
         told.append(is_safe)
-        kept.extend(recovered(path))
+        kept.extend(whole_messages(path))
         done.set()
 
     recording.when_safe(tell)
@@ -365,7 +365,7 @@ def test_full_disk_ends_the_recording_and_keeps_what_was_synced(tmp_path: Path) 
     told: list[bool] = []
     recording.when_safe(told.append)
     assert told == [False]
-    assert recovered(bag.path) == [text_cdr('kept')]
+    assert whole_messages(bag.path) == [text_cdr('kept')]
     with pytest.raises(BagError, match='was not closed'), open_bag(bag.folder):
         pass
 
@@ -402,7 +402,7 @@ def test_killed_recorder_leaves_all_but_the_last_second(tmp_path: Path) -> None:
     process.wait(10)
     process.stdout.close()
     # CDR of a string: 4 bytes of encapsulation, 4 of length, the text and a zero.
-    found = recovered(tmp_path / 'e1/e1_0.mcap')
+    found = whole_messages(tmp_path / 'e1/e1_0.mcap')
     rows = [json.loads(data[8:].partition(b'\0')[0]) for data in found]
     assert [row[0] for row in rows] == list(range(len(rows)))
     assert rows[-1][1] >= killed_s - 1.0

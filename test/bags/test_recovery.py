@@ -173,13 +173,13 @@ def test_original_stays_until_the_new_file_is_verified(
     broken = cut(episode, path.stat().st_size // 2)
     data = (broken / path.name).read_bytes()
 
-    def verified(new: Path, copy: Any) -> None:
+    def check_and_verify(new: Path, copy: Any) -> None:
         assert (broken / path.name).read_bytes() == data
         os.truncate(new, new.stat().st_size - 100)
         verify(new, copy)
 
     verify = salvage._verify
-    monkeypatch.setattr(salvage, '_verify', verified)
+    monkeypatch.setattr(salvage, '_verify', check_and_verify)
     with pytest.raises(BagError, match='was written and cannot be read'):
         recover(broken)
     assert [p.name for p in _files(broken)] == [path.name]

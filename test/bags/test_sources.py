@@ -242,7 +242,7 @@ def cut_off(path: Path) -> Path:
     return path
 
 
-def unclosed(path: Path) -> Path:
+def unclosed_bag(path: Path) -> Path:
     file = next(write_bag(path).glob('*.mcap'))
     file.write_bytes(file.read_bytes()[:-40])
     return path
@@ -279,7 +279,7 @@ def folder_with_damaged_image(path: Path) -> Path:
             '2 of the first 2 images of folder .* a.jpg: .* damaged or cut off',
         ),
         (cut_off, {}, 'cannot be read'),
-        (unclosed, {}, 'was not closed, or is cut off: .* recover'),
+        (unclosed_bag, {}, 'was not closed, or is cut off: .* recover'),
         (of_bytes('x.mcap', b'no bag'), {}, 'cannot be read'),
         (no_camera, {}, 'has no image topic'),
         (two_cameras, {}, '2 image topics .*/left/image, /right/image/compressed'),

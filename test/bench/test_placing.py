@@ -34,7 +34,7 @@ def item(label: str, point: POINT) -> Item:
     return Item(label, bearing_rad=bearing, elevation_rad=elevation)
 
 
-def looked(at: int, *items: Item, tool: POINT = (0.0, 0.2, 0.15)) -> list[PlacedLook]:
+def compare(at: int, *items: Item, tool: POINT = (0.0, 0.2, 0.15)) -> list[PlacedLook]:
     view = table_view(camera(), RobotMetadata(), PlacingConfig(), tool)
     assert view
     things = [TrueThing('block', 'red block', (START, HELD))]
@@ -42,18 +42,18 @@ def looked(at: int, *items: Item, tool: POINT = (0.0, 0.2, 0.15)) -> list[Placed
 
 
 def test_a_thing_is_told_by_an_item_of_its_colour() -> None:
-    [look] = looked(0, item('red blocky object', (0.1, 0.03, 0.02)))
+    [look] = compare(0, item('red blocky object', (0.1, 0.03, 0.02)))
     assert (look.name, look.position_source, look.is_lifted) == ('block', 'table', False)
     assert look.off_m == pytest.approx(0.03, abs=1e-3)
-    missed, other = looked(0, item('blue blocky object', START))
+    missed, other = compare(0, item('blue blocky object', START))
     assert (missed.name, missed.position_source) == ('block', '')
     assert other.name == 'nothing'
 
 
 def test_what_is_lifted_is_to_be_told_at_the_end_effector() -> None:
-    [held] = looked(1, item('red object', HELD), tool=(0.1, 0.0, 0.114))
+    [held] = compare(1, item('red object', HELD), tool=(0.1, 0.0, 0.114))
     assert (held.position_source, held.is_lifted) == ('tool', True)
-    assert looked(0, item('red object', START), tool=(0.1, 0.0, 0.014)) == []
+    assert compare(0, item('red object', START), tool=(0.1, 0.0, 0.014)) == []
 
 
 def test_shares_and_errors_are_of_what_lies_on_the_table() -> None:

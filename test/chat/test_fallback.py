@@ -125,12 +125,12 @@ def test_failures_at_the_same_time_count_once() -> None:
 def test_look_that_breaks_in_an_unforeseen_way_is_survived() -> None:
     calls = threading.Semaphore(0)
 
-    def broken(model: str, timeout_s: float) -> None:
+    def fail_to_answer(model: str, timeout_s: float) -> None:
         calls.release()
         raise ZeroDivisionError
 
     ladder = Fallback(
-        [FallbackStep(Rung.PRIMARY, 'a'), FallbackStep(Rung.LOCAL, 'b')], broken, QUICK
+        [FallbackStep(Rung.PRIMARY, 'a'), FallbackStep(Rung.LOCAL, 'b')], fail_to_answer, QUICK
     )
     ladder.note_failure(ladder.steps[0], 'gone')
     assert calls.acquire(timeout=TIMEOUT_S)

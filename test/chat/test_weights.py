@@ -31,7 +31,7 @@ class Bomb:
         return type(self.mark).touch, (self.mark,)
 
 
-def pickled(folder: Path, name: str = 'pytorch_model.bin') -> Path:
+def pickled_model(folder: Path, name: str = 'pytorch_model.bin') -> Path:
     """A folder with a model whose weights leave `folder/ran` behind."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / 'config.json').write_text('{"model_type": "qwen2"}')
@@ -52,7 +52,7 @@ def pickled(folder: Path, name: str = 'pytorch_model.bin') -> Path:
     ids=['digest', 'served', 'promoted', 'profile'],
 )
 def test_a_pickle_is_refused_in_one_line_and_not_read(use: Any, tmp_path: Path) -> None:
-    folder = pickled(tmp_path / 'model')
+    folder = pickled_model(tmp_path / 'model')
     with pytest.raises(ConfigError, match=LINE) as told:
         use(folder)
     assert '\n' not in str(told.value)
@@ -62,7 +62,7 @@ def test_a_pickle_is_refused_in_one_line_and_not_read(use: Any, tmp_path: Path) 
 def test_the_command_line_says_so_and_ends_with_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model = pickled(tmp_path / 'model')
+    model = pickled_model(tmp_path / 'model')
     profile = tmp_path / 'mine.yaml'
     profile.write_text(f"servers: {{reasoner: {{model: '{model}', command: ['true']}}}}")
     assert main(['serve', str(profile), '--dry-run']) == 2
@@ -74,14 +74,14 @@ def test_the_command_line_says_so_and_ends_with_2(
 @pytest.mark.parametrize('name', ['weights.pt', 'weights.pth', 'weights.ckpt', 'WEIGHTS.PKL'])
 def test_a_pickle_is_known_by_any_of_its_names(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match='as a pickle'):
-        model_digest(pickled(tmp_path, name))
+        model_digest(pickled_model(tmp_path, name))
     config = replace(load_profile('embedded').servers['reasoner'], model=str(tmp_path / name))
     with pytest.raises(ConfigError, match='as a pickle'):
         config.filled_command()
 
 
 def test_what_a_trainer_leaves_beside_safetensors_is_no_weights(tmp_path: Path) -> None:
-    pickled(tmp_path, 'training_args.bin')
+    pickled_model(tmp_path, 'training_args.bin')
     (tmp_path / 'model.safetensors').write_bytes(b'weights')
     assert model_digest(tmp_path).startswith('sha256:')
 

@@ -62,12 +62,14 @@ def test_shipped_model_reads_scenes_as_long_as_it_is_served(
         """A server of another model, in place of the shipped one."""
         yield ChatConfig(url=server.url)
 
-    def heard(scene: object, question: object, chat: object, config: Any, hear: object) -> Any:
+    def hear_about(
+        scene: object, question: object, chat: object, config: Any, hear: object
+    ) -> Any:
         budgets.append(config.token_budget)
         return ask_about(scene, question, chat, config, hear)  # type: ignore[arg-type]
 
     monkeypatch.setattr('embodied_r_ros.cli.ask.served_model', stands_in)
-    monkeypatch.setattr('embodied_r_ros.cli.ask.ask_about', heard)
+    monkeypatch.setattr('embodied_r_ros.cli.ask.ask_about', hear_about)
     assert main(['ask', str(folder), 'Where?']) == 0
     assert main(['ask', str(folder), 'Where?', '--model', server.url]) == 0
     shipped = str(shared_path('models', 'nano'))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def requested(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def planned_commands(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What would be run."""
     pytest.importorskip('rclpy')
     from embodied_r_ros.nodes.demo import demo
@@ -46,11 +46,11 @@ def requested(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     ],
 )
 def test_every_question_is_asked_in_order_with_its_options(
-    requested: list[Any], tmp_path: Path, words: list[str], questions: tuple[Question, ...]
+    planned_commands: list[Any], tmp_path: Path, words: list[str], questions: tuple[Question, ...]
 ) -> None:
     assert main(['demo', *words, '--out', str(tmp_path / 'out')]) == 0
     assert main(['demo', *words, '--out', str(tmp_path / 'out')]) == 0
-    assert [request.questions for request in requested] == [questions] * 2
+    assert [request.questions for request in planned_commands] == [questions] * 2
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_every_question_is_asked_in_order_with_its_options(
     ],
 )
 def test_questions_that_cannot_be_asked_are_refused(
-    requested: list[Any],
+    planned_commands: list[Any],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     words: list[str],
@@ -71,4 +71,4 @@ def test_questions_that_cannot_be_asked_are_refused(
 ) -> None:
     assert main(['demo', *words, '--out', str(tmp_path / 'out')]) == 2
     assert message in capsys.readouterr().err
-    assert requested == []
+    assert planned_commands == []

@@ -45,7 +45,7 @@ DELTAS = tuple(
 LOOK = FocusText(3, 3 * _NS, 'a red box')
 
 
-def answered(
+def answer_left(
     number: int, deltas: Sequence[SemanticDelta], memory: MemoryConfig | None = None
 ) -> Answer:
     """An answer as the reasoner gives one: 'left'."""
@@ -108,7 +108,7 @@ def servers() -> Iterator[tuple[ChatServer, ChatServer]]:
         yield lefty, righty
 
 
-def replayed(capsys: pytest.CaptureFixture[str], bag: Path, *servers: ChatServer) -> list[Any]:
+def replay(capsys: pytest.CaptureFixture[str], bag: Path, *servers: ChatServer) -> list[Any]:
     models = [word for server in servers for word in ('--model', server.url)]
     assert main(['replay', str(bag), *models, '--json']) == 0
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -117,10 +117,10 @@ def replayed(capsys: pytest.CaptureFixture[str], bag: Path, *servers: ChatServer
 def test_every_question_is_asked_again_from_what_was_known_then(
     servers: tuple[ChatServer, ChatServer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first, second = answered(1, DELTAS[:3]), answered(2, DELTAS[:6])
+    first, second = answer_left(1, DELTAS[:3]), answer_left(2, DELTAS[:6])
     # The fourth delta was heard while the first question was being answered.
     events = [*DELTAS[:4], first, *DELTAS[4:6], second, *DELTAS[6:]]
-    lines = replayed(capsys, write_bag(tmp_path / 'bag', events), *servers)
+    lines = replay(capsys, write_bag(tmp_path / 'bag', events), *servers)
     assert [line['prompt'] for line in lines] == ['same', 'same']
     assert [line['prompt_sha256'] for line in lines] == [
         first.prompt_sha256,
@@ -143,17 +143,17 @@ def test_budget_of_the_recorded_reasoner_is_used(
         replace(DELTAS[1], stamp_ns=i * _NS, to_id=i, change=f'In view: {"red thing; " * 9}{i}.')
         for i in range(30)
     )
-    answer = answered(1, many, MemoryConfig(token_budget=200))
+    answer = answer_left(1, many, MemoryConfig(token_budget=200))
     bag = write_bag(tmp_path / 'bag', [*many, answer], {'reasoner.token_budget': 200})
-    assert [line['prompt'] for line in replayed(capsys, bag, servers[0])] == ['same']
+    assert [line['prompt'] for line in replay(capsys, bag, servers[0])] == ['same']
 
 
 def test_prompt_that_cannot_be_rebuilt_is_asked_as_recorded(
     servers: tuple[ChatServer, ChatServer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = answered(1, DELTAS[:3])
+    answer = answer_left(1, DELTAS[:3])
     bag = write_bag(tmp_path / 'bag', [DELTAS[0], DELTAS[2], answer])
-    (line,) = replayed(capsys, bag, servers[0])
+    (line,) = replay(capsys, bag, servers[0])
     assert line['prompt'] == 'as recorded'
     assert servers[0].requests[-1].text == answer.prompt
 
@@ -161,7 +161,7 @@ def test_prompt_that_cannot_be_rebuilt_is_asked_as_recorded(
 def test_other_system_message_is_told(
     servers: tuple[ChatServer, ChatServer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = replace(answered(1, DELTAS[:3]), prompt_sha256='0' * 64)
+    answer = replace(answer_left(1, DELTAS[:3]), prompt_sha256='0' * 64)
     bag = write_bag(tmp_path / 'bag', [*DELTAS[:3], answer])
     assert main(['replay', str(bag), '--model', servers[0].url]) == 0
     out = capsys.readouterr().out
@@ -172,7 +172,7 @@ def test_table_shows_what_changed_and_who_is_right(
     servers: tuple[ChatServer, ChatServer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     label = AnswerLabel(9, 'run-1', LabelVerdict.CORRECTED, 'right')
-    bag = write_bag(tmp_path / 'bag', [*DELTAS[:3], answered(1, DELTAS[:3]), label])
+    bag = write_bag(tmp_path / 'bag', [*DELTAS[:3], answer_left(1, DELTAS[:3]), label])
     lefty, righty = servers
     assert main(['replay', str(bag), '--model', lefty.url, '--model', righty.url]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -190,11 +190,11 @@ def test_table_shows_what_changed_and_who_is_right(
 def test_failure_and_broken_format_do_not_end_the_replay(
     servers: tuple[ChatServer, ChatServer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    events = [*DELTAS[:3], *(answered(i, DELTAS[:3]) for i in range(3))]
+    events = [*DELTAS[:3], *(answer_left(i, DELTAS[:3]) for i in range(3))]
     lefty, _ = servers
     # The first request asks the server for its name.
     lefty.play(Script(), Script(status=403), Script(('no tags',)))
-    lines = replayed(capsys, write_bag(tmp_path / 'bag', events), lefty)
+    lines = replay(capsys, write_bag(tmp_path / 'bag', events), lefty)
     said = [line['replayed'][0]['answer'] for line in lines]
     assert said == ['(failed)', '(no format)', 'left']
     assert 'wants an access token' in lines[0]['replayed'][0]['error']
@@ -206,8 +206,8 @@ def test_reply_that_was_cut_off_says_so(
 ) -> None:
     lefty, _ = servers
     lefty.play(Script(), Script(('<think>It',), finish='length'), Script(('',)))
-    events = [*DELTAS[:3], *(answered(i, DELTAS[:3]) for i in range(3))]
-    lines = replayed(capsys, write_bag(tmp_path / 'bag', events), lefty)
+    events = [*DELTAS[:3], *(answer_left(i, DELTAS[:3]) for i in range(3))]
+    lines = replay(capsys, write_bag(tmp_path / 'bag', events), lefty)
     errors = [line['replayed'][0]['error'] for line in lines]
     assert 'cut off at its limit' in errors[0]
     assert 'said nothing' in errors[1]
@@ -218,7 +218,7 @@ def test_failures_are_counted_apart_from_changed_answers(
     servers: tuple[ChatServer, ChatServer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     label = AnswerLabel(9, 'run-0', LabelVerdict.RIGHT)
-    events = [*DELTAS[:3], *(answered(i, DELTAS[:3]) for i in range(3)), label]
+    events = [*DELTAS[:3], *(answer_left(i, DELTAS[:3]) for i in range(3)), label]
     lefty, _ = servers
     lefty.play(Script(), Script(status=403), Script((RIGHT,)))
     bag = write_bag(tmp_path / 'bag', events)
@@ -239,7 +239,9 @@ def test_model_that_fails_every_question_fails_the_replay(
 ) -> None:
     lefty, righty = servers
     righty.play(Script(), Script(status=403), Script(status=403))
-    bag = write_bag(tmp_path / 'bag', [*DELTAS[:3], *(answered(i, DELTAS[:3]) for i in range(2))])
+    bag = write_bag(
+        tmp_path / 'bag', [*DELTAS[:3], *(answer_left(i, DELTAS[:3]) for i in range(2))]
+    )
     assert main(['replay', str(bag), '--model', lefty.url, '--model', righty.url, *form]) == 1
     out, err = capsys.readouterr()
     assert out
@@ -264,7 +266,7 @@ def with_pictures(path: Path) -> Path:
         for d in DELTAS
     ]
     events = [event for pair in zip(keyframes, DELTAS, strict=True) for event in pair]
-    return write_bag(path, [*events, answered(1, DELTAS)])
+    return write_bag(path, [*events, answer_left(1, DELTAS)])
 
 
 def test_another_perceiver_changes_deltas_and_answers(

@@ -94,7 +94,7 @@ def write_bag(path: Path, *, compressed: bool = False, seed: int = 0) -> Path:
     return path
 
 
-def collected(bag: Path, folder: Path, **settings: Any) -> Path:
+def collect_bag(bag: Path, folder: Path, **settings: Any) -> Path:
     return collect_episode(bag, folder, CollectConfig(**settings), bag_digest(bag)).folder
 
 
@@ -115,7 +115,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope='module')
 def episode(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return collected(plain, tmp_path_factory.mktemp('out') / 'drive-1')
+    return collect_bag(plain, tmp_path_factory.mktemp('out') / 'drive-1')
 
 
 def test_deltas_are_those_that_the_bag_gives_anew(plain: Path, episode: Path) -> None:
@@ -155,10 +155,10 @@ def test_episode_holds_what_the_recorder_would_have_heard(plain: Path, episode: 
 
 
 def test_images_are_kept_as_asked(plain: Path, tmp_path: Path) -> None:
-    bare = collected(plain, tmp_path / 'none', images='none')
+    bare = collect_bag(plain, tmp_path / 'none', images='none')
     assert all(not len(msg.image.data) for _, msg in messages_of(bare, '/keyframe'))
     assert len(read_episode(bare).poses) == len(read_episode(bare).deltas) > 3
-    full = collected(plain, tmp_path / 'all', images='compressed')
+    full = collect_bag(plain, tmp_path / 'all', images='compressed')
     assert counts(full)['/cam/image/compressed'] == 40
     assert [m.header.stamp.nanosec for _, m in messages_of(full, '/cam/image/compressed')] == [
         m.header.stamp.nanosec for _, m in messages_of(plain, '/cam/image')
@@ -167,7 +167,7 @@ def test_images_are_kept_as_asked(plain: Path, tmp_path: Path) -> None:
 
 def test_compressed_images_are_not_compressed_again(tmp_path: Path) -> None:
     bag = write_bag(tmp_path / 'jpeg', compressed=True)
-    full = collected(bag, tmp_path / 'full', images='compressed')
+    full = collect_bag(bag, tmp_path / 'full', images='compressed')
     kept, given = (messages_of(path, '/cam/image/compressed') for path in (full, bag))
     assert [bytes(m.data) for _, m in kept] == [bytes(m.data) for _, m in given]
 
@@ -182,7 +182,7 @@ def test_what_perceive_tells_of_an_episode_is_what_was_recorded(
 
 def test_an_episode_is_not_collected_again(episode: Path, tmp_path: Path) -> None:
     with pytest.raises(BagError, match='is an episode already'):
-        collected(episode, tmp_path / 'again')
+        collect_bag(episode, tmp_path / 'again')
     assert list(tmp_path.iterdir()) == []
 
 
@@ -273,7 +273,7 @@ def test_folder_is_of_one_collection(plain: Path, tmp_path: Path) -> None:
 
 
 def test_a_detector_names_what_is_collected(plain: Path, red_lamps: Path, tmp_path: Path) -> None:
-    folder = collected(plain, tmp_path / 'out', perceiver='detector', detector=str(red_lamps))
+    folder = collect_bag(plain, tmp_path / 'out', perceiver='detector', detector=str(red_lamps))
     assert {delta.model.name for delta in read_episode(folder).deltas} == {'detector/red'}
 
 
@@ -301,7 +301,7 @@ def test_depth_beside_images_is_in_the_keyframes(tmp_path: Path, unit_m: float) 
         steps = np.full(image.shape[:2], 2000, np.uint16)
         cv2.imwrite(str(tmp_path / 'depth' / f'{index}.png'), steps)
     settings: dict[str, Any] = {'depth_unit_m': unit_m}
-    folder = collected(tmp_path / 'images', tmp_path / 'episode', **settings)
+    folder = collect_bag(tmp_path / 'images', tmp_path / 'episode', **settings)
     with open_bag(folder) as reader:
         keyframes = [keyframe_from_msg(msg) for _, _, msg in read_messages(reader, ['/keyframe'])]
     depths = [keyframe.depth.unpack() for keyframe in keyframes if keyframe.depth]

@@ -42,26 +42,26 @@ def label(bag: Path, after: str, who: str = 'ann') -> None:
 
 
 @pytest.fixture
-def frozen(bags: Path, tmp_path: Path) -> FrozenSet:
+def week47(bags: Path, tmp_path: Path) -> FrozenSet:
     (tmp_path / 'rows.jsonl').write_text('{}')
     return freeze('week47', [bags, tmp_path / 'rows.jsonl'], tmp_path / 'w.frozen.json')
 
 
-def test_a_set_that_is_as_it_was_has_no_changes(frozen: FrozenSet, tmp_path: Path) -> None:
+def test_a_set_that_is_as_it_was_has_no_changes(week47: FrozenSet, tmp_path: Path) -> None:
     read = read_frozen(tmp_path / 'w.frozen.json')
-    assert read == frozen
+    assert read == week47
     assert [one.path for one in read.recordings] == ['bags/e1', 'bags/e2']
     assert [bool(one.labels) for one in read.recordings] == [True, False]
     assert read.places() == [tmp_path / 'bags' / name for name in ('e1', 'e2')]
     assert changes_of(read) == []
 
 
-def test_every_change_is_named(frozen: FrozenSet, tmp_path: Path) -> None:
-    first, second = frozen.places()
+def test_every_change_is_named(week47: FrozenSet, tmp_path: Path) -> None:
+    first, second = week47.places()
     label(first, 'right')
     label(second, 'right')
     (tmp_path / 'rows.jsonl').write_text('{"other": 1}')
-    assert changes_of(frozen) == [
+    assert changes_of(week47) == [
         'bags/e1: 1 labels were added',
         'bags/e2: 1 labels were added',
         'rows.jsonl: its rows have changed',
@@ -71,28 +71,28 @@ def test_every_change_is_named(frozen: FrozenSet, tmp_path: Path) -> None:
     (tmp_path / 'rows.jsonl').unlink()
     [file] = second.glob('*.mcap')
     file.write_bytes(file.read_bytes() + b'more')
-    assert changes_of(frozen) == [
+    assert changes_of(week47) == [
         'bags/e1: its labels have changed',
         f'bags/e2: {file.name} has changed',
         'rows.jsonl: is not there',
     ]
     labels_path(first).unlink()
     shutil.rmtree(second)
-    assert changes_of(frozen)[:2] == ['bags/e1: its labels are not there', 'bags/e2: is not there']
+    assert changes_of(week47)[:2] == ['bags/e1: its labels are not there', 'bags/e2: is not there']
 
 
-def test_digest_is_of_the_content_alone(frozen: FrozenSet, tmp_path: Path) -> None:
+def test_digest_is_of_the_content_alone(week47: FrozenSet, tmp_path: Path) -> None:
     shutil.copytree(tmp_path / 'bags', tmp_path / 'moved')
     paths = [tmp_path / 'rows.jsonl', tmp_path / 'moved' / 'e2', tmp_path / 'moved' / 'e1']
     moved = freeze('another', paths, tmp_path / 'moved' / 'a.frozen.json')
-    assert moved.digest() == frozen.digest()
+    assert moved.digest() == week47.digest()
     assert moved.recordings[0].path == 'e2'
     label(tmp_path / 'moved' / 'e1', 'right')
     labelled = freeze('third', paths, tmp_path / 'third.frozen.json')
-    assert labelled.digest() != frozen.digest()
+    assert labelled.digest() != week47.digest()
 
 
-def test_what_is_frozen_stays(frozen: FrozenSet, bags: Path, tmp_path: Path) -> None:
+def test_what_is_frozen_stays(week47: FrozenSet, bags: Path, tmp_path: Path) -> None:
     file = tmp_path / 'w.frozen.json'
     with pytest.raises(InputError, match='exists already'):
         freeze('week47', [bags], file)
@@ -109,9 +109,9 @@ def test_what_is_frozen_stays(frozen: FrozenSet, bags: Path, tmp_path: Path) -> 
         read_frozen(file)
 
 
-def test_set_that_has_changed_is_not_used(frozen: FrozenSet, tmp_path: Path) -> None:
-    assert unchanged_set(tmp_path / 'w.frozen.json') == frozen
-    label(frozen.places()[0], 'right')
+def test_set_that_has_changed_is_not_used(week47: FrozenSet, tmp_path: Path) -> None:
+    assert unchanged_set(tmp_path / 'w.frozen.json') == week47
+    label(week47.places()[0], 'right')
     with pytest.raises(InputError, match=r'1 labels were added\): freeze it anew'):
         unchanged_set(tmp_path / 'w.frozen.json')
 
@@ -132,14 +132,14 @@ def test_rows_know_the_set_that_they_are_of(
 
 
 def test_command_line_names_what_has_changed(
-    frozen: FrozenSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    week47: FrozenSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ['episodes', 'frozen', str(tmp_path / 'w.frozen.json')]
     assert main(words) == 0
     out, err = capsys.readouterr()
-    assert out.split() == ['week47', frozen.digest()]
+    assert out.split() == ['week47', week47.digest()]
     assert '2 recordings, 1 of them with labels, and 1 files of rows: as it was frozen' in err
-    label(frozen.places()[1], 'right')
+    label(week47.places()[1], 'right')
     assert main([*words, '--json']) == 1
     changes = json.loads(capsys.readouterr().out)['changes']
     assert changes == ['bags/e2: 1 labels were added']

@@ -40,7 +40,7 @@ VIDEO_OF = f'videos/chunk-000/{CAMERA}/episode_{{:06d}}.mp4'
 Columns = dict[str, list[Any]]
 
 
-def refused(
+def assert_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], *named: str, more: str = IMAGE
 ) -> None:
     """Exit code 2, one line that names what is wrong, and nothing written."""
@@ -130,7 +130,7 @@ def test_a_damaged_description_is_refused(
 ) -> None:
     lerobot_v2(tmp_path / 'set')
     change_info(tmp_path / 'set', **values)
-    refused(tmp_path, capsys, 'info.json' if 'version' not in named else '', named)
+    assert_refused(tmp_path, capsys, 'info.json' if 'version' not in named else '', named)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_damaged_list_of_episodes_is_refused(
     path = tmp_path / 'set' / 'meta' / 'episodes.jsonl'
     first = path.read_text().split('\n')[0]
     path.write_text(f'{first}\n{line}\n')
-    refused(tmp_path, capsys, named)
+    assert_refused(tmp_path, capsys, named)
 
 
 def test_a_list_that_is_empty_absent_or_no_text_is_refused(
@@ -169,13 +169,13 @@ def test_a_list_that_is_empty_absent_or_no_text_is_refused(
     lerobot_v2(tmp_path / 'set')
     path = tmp_path / 'set' / 'meta' / 'episodes.jsonl'
     path.write_text('')
-    refused(tmp_path, capsys, 'episodes.jsonl lists no episodes')
+    assert_refused(tmp_path, capsys, 'episodes.jsonl lists no episodes')
     path.write_bytes(b'\xff\xfe')
-    refused(tmp_path, capsys, 'episodes.jsonl cannot be read')
+    assert_refused(tmp_path, capsys, 'episodes.jsonl cannot be read')
     path.unlink()
-    refused(tmp_path, capsys, 'episodes.jsonl cannot be read')
+    assert_refused(tmp_path, capsys, 'episodes.jsonl cannot be read')
     (tmp_path / 'set' / 'meta' / 'info.json').unlink()
-    refused(tmp_path, capsys, 'info.json cannot be read')
+    assert_refused(tmp_path, capsys, 'info.json cannot be read')
 
 
 def without(columns: Columns, row: int) -> None:
@@ -237,7 +237,7 @@ def test_a_damaged_row_is_named(
 ) -> None:
     lerobot_v2(tmp_path / 'set')
     change_table(tmp_path / 'set' / FILE_OF.format(1), change)
-    refused(tmp_path, capsys, 'episode_000001.parquet', named)
+    assert_refused(tmp_path, capsys, 'episode_000001.parquet', named)
 
 
 @pytest.mark.parametrize('size', [0, 3, 100, -300])
@@ -248,7 +248,7 @@ def test_a_file_that_is_cut_is_refused(
     lerobot_v2(tmp_path / 'set', 'video')
     path = tmp_path / 'set' / name
     path.write_bytes(path.read_bytes()[:size])
-    refused(tmp_path, capsys, path.name, 'cannot be read')
+    assert_refused(tmp_path, capsys, path.name, 'cannot be read')
 
 
 @pytest.mark.parametrize('kind', ['bytes_are_empty', 'bytes_are_null', 'no_bytes'])
@@ -286,7 +286,7 @@ def test_an_image_that_a_path_does_not_name_is_refused(
     lerobot_v2(tmp_path / 'set')
     cells = set_cell(CAMERA, 3, {'bytes': None, 'path': path})
     change_table(tmp_path / 'set' / FILE_OF.format(0), cells)
-    refused(tmp_path, capsys, 'row 3 of episode 0', named)
+    assert_refused(tmp_path, capsys, 'row 3 of episode 0', named)
 
 
 @pytest.mark.parametrize('rows', [6, 8, 10, 29])
@@ -297,7 +297,7 @@ def test_a_video_of_another_length_is_refused(
     monkeypatch.setattr('test.episodes.datasets.ROWS', (6, rows))
     video(tmp_path / 'set' / VIDEO_OF.format(1), [1])
     named = f'episode_000001.mp4 has {rows} images of episode 1, and its table has 9 rows'
-    refused(tmp_path, capsys, named)
+    assert_refused(tmp_path, capsys, named)
 
 
 def test_an_image_that_cannot_be_decoded_is_named(
@@ -308,10 +308,10 @@ def test_an_image_that_cannot_be_decoded_is_named(
     for data, what in ((whole[:-20], 'is cut off'), (whole[:20] + whole[-2:], 'is no image')):
         cells = set_cell(CAMERA, 3, {'bytes': data})
         change_table(tmp_path / 'set' / FILE_OF.format(0), cells)
-        refused(tmp_path, capsys, f"'{CAMERA}', row 3 of episode 0 {what}")
+        assert_refused(tmp_path, capsys, f"'{CAMERA}', row 3 of episode 0 {what}")
     other = cv2.imencode('.png', grey(0, 0)[:20])[1].tobytes()
     change_table(tmp_path / 'set' / FILE_OF.format(0), set_cell(CAMERA, 3, {'bytes': other}))
-    refused(tmp_path, capsys, 'row 3 of episode 0 is 64x20: expected 64x48')
+    assert_refused(tmp_path, capsys, 'row 3 of episode 0 is 64x20: expected 64x48')
 
 
 def test_a_video_that_is_damaged_within_is_refused_where_it_is(
@@ -366,7 +366,7 @@ def test_a_dataset_without_any_of_its_files_is_refused(
     lerobot_v2(tmp_path / 'set')
     for number in range(2):
         (tmp_path / 'set' / FILE_OF.format(number)).unlink()
-    refused(tmp_path, capsys, 'none of the 2 episodes')
+    assert_refused(tmp_path, capsys, 'none of the 2 episodes')
 
 
 def test_a_file_that_no_list_has_is_counted(
@@ -437,7 +437,7 @@ def test_a_damaged_list_of_v3_is_refused(
         change = set_column(f'videos/{CAMERA}/to_timestamp', ['x', 'y'])
         named = "to_timestamp' is 'x'"
     change_table(tmp_path / 'set' / V3_META, change)
-    refused(tmp_path, capsys, named)
+    assert_refused(tmp_path, capsys, named)
 
 
 def test_episodes_that_have_images_in_common_are_refused(
@@ -451,7 +451,7 @@ def test_episodes_that_have_images_in_common_are_refused(
         del columns[f'{key}/to_timestamp']
 
     change_table(tmp_path / 'set' / V3_META, change)
-    refused(tmp_path, capsys, 'episodes 0 and 1 have images in common')
+    assert_refused(tmp_path, capsys, 'episodes 0 and 1 have images in common')
 
 
 def test_rows_in_any_order_of_the_list_are_the_same_episodes(tmp_path: Path) -> None:
@@ -476,7 +476,7 @@ def test_rows_of_v3_that_are_missing_or_out_of_order_are_refused(
 ) -> None:
     lerobot_v3(tmp_path / 'set')
     change_table(tmp_path / 'set' / V3_DATA, keep_rows(*rows))
-    refused(tmp_path, capsys, 'file-000.parquet', named)
+    assert_refused(tmp_path, capsys, 'file-000.parquet', named)
 
 
 def test_rows_of_episodes_that_no_list_has_are_counted(
@@ -551,7 +551,7 @@ def test_damaged_numbers_of_rlbench_are_refused(
         changed: dict[str, Any] = {name: np.array(rows) for name, rows in content.items()}
         np.savez(folder / 'low_dim.npz', **changed)
     file = 'low_dim.json' if as_json else 'low_dim.npz'
-    refused(tmp_path, capsys, file, named, more='image: front_rgb')
+    assert_refused(tmp_path, capsys, file, named, more='image: front_rgb')
 
 
 @pytest.mark.parametrize(
@@ -573,7 +573,7 @@ def test_a_damaged_row_of_json_is_named(
     content['observation.state'][3] = row
     file = next((tmp_path / 'set').rglob('episode1/low_dim.json'))
     file.write_text(json.dumps(content))
-    refused(tmp_path, capsys, 'low_dim.json', named, more='')
+    assert_refused(tmp_path, capsys, 'low_dim.json', named, more='')
 
 
 @pytest.mark.parametrize('text', ['', '{', '[]', '{}', 'null', '[' * 100_000, '{"a": {}}'])
@@ -582,7 +582,7 @@ def test_json_that_is_none_is_refused(
 ) -> None:
     rlbench(tmp_path / 'set', as_json=True)
     next((tmp_path / 'set').rglob('episode1/low_dim.json')).write_text(text)
-    refused(tmp_path, capsys, 'low_dim.json', more='')
+    assert_refused(tmp_path, capsys, 'low_dim.json', more='')
 
 
 @pytest.mark.parametrize('size', [0, 10, 300, -30])
@@ -592,7 +592,7 @@ def test_arrays_that_are_cut_are_refused(
     rlbench(tmp_path / 'set', as_json=False)
     file = next((tmp_path / 'set').rglob('episode1/low_dim.npz'))
     file.write_bytes(file.read_bytes()[:size])
-    refused(tmp_path, capsys, 'low_dim.npz', 'cannot be read', more='')
+    assert_refused(tmp_path, capsys, 'low_dim.npz', 'cannot be read', more='')
 
 
 def test_arrays_in_an_archive_of_something_else_are_refused(
@@ -602,7 +602,7 @@ def test_arrays_in_an_archive_of_something_else_are_refused(
     file = next((tmp_path / 'set').rglob('episode1/low_dim.npz'))
     with zipfile.ZipFile(file, 'w') as archive:
         archive.writestr('observation.state.npy', b'nothing')
-    refused(tmp_path, capsys, 'low_dim.npz', more='')
+    assert_refused(tmp_path, capsys, 'low_dim.npz', more='')
 
 
 def more_images(folder: Path, count: int) -> None:
@@ -630,7 +630,7 @@ def test_images_of_rlbench_that_do_not_fit_are_refused(
 ) -> None:
     rlbench(tmp_path / 'set', as_json=True)
     change(next((tmp_path / 'set').rglob('episode1/front_rgb')))
-    refused(tmp_path, capsys, named, more='image: front_rgb')
+    assert_refused(tmp_path, capsys, named, more='image: front_rgb')
 
 
 def test_the_rotation_of_a_row_that_is_none_is_refused(
@@ -638,7 +638,7 @@ def test_the_rotation_of_a_row_that_is_none_is_refused(
 ) -> None:
     lerobot_v2(tmp_path / 'set')
     turns = 'rotation: {column: observation.state, at: [0, 1, 2, 3]}'
-    refused(tmp_path, capsys, 'has the rotation', more=turns)
+    assert_refused(tmp_path, capsys, 'has the rotation', more=turns)
 
 
 def test_the_rate_of_a_video_is_that_of_its_rows(
@@ -649,4 +649,4 @@ def test_the_rate_of_a_video_is_that_of_its_rows(
         tmp_path / 'set' / V3_DATA,
         lambda columns: columns.update(timestamp=[2 * s for s in columns['timestamp']]),
     )
-    refused(tmp_path, capsys, 'no image of row 1 of episode 0', f'every {1 / FPS:.4f} s')
+    assert_refused(tmp_path, capsys, 'no image of row 1 of episode 0', f'every {1 / FPS:.4f} s')

@@ -26,7 +26,7 @@ from test.episodes.datasets import (
     rlbench,
     write,
 )
-from test.fuzzing import damaged
+from test.fuzzing import damage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,7 +102,7 @@ def test_a_dataset_with_a_damaged_file_is_imported_or_refused(
     if data.draw(st.booleans()) and data.draw(st.booleans()):
         del contents[name]
     else:
-        contents[name] = data.draw(damaged([contents[name]]))
+        contents[name] = data.draw(damage([contents[name]]))
     with tempfile.TemporaryDirectory() as folder:
         write_files(Path(folder) / 'set', contents)
         check_import(Path(folder), form)

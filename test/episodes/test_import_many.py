@@ -40,7 +40,7 @@ def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def imported(root: Path, tmp_path: Path) -> tuple[int, int, int]:
+def import_counts(root: Path, tmp_path: Path) -> tuple[int, int, int]:
     """Rows that were written, frames that were decoded, bags that were there before."""
     mapping = tmp_path / 'mapping.yaml'
     mapping.write_text(MAPPING + IMAGE)
@@ -55,7 +55,7 @@ def imported(root: Path, tmp_path: Path) -> tuple[int, int, int]:
 def test_each_frame_of_a_video_with_many_episodes_is_decoded_once(
     many: Path, tmp_path: Path
 ) -> None:
-    rows, decoded, before = imported(many, tmp_path)
+    rows, decoded, before = import_counts(many, tmp_path)
     assert (rows, before) == (sum(MANY), 0)
     assert decoded == rows
     check(sorted((tmp_path / 'out').iterdir()))
@@ -88,12 +88,12 @@ def test_frames_are_read_from_the_keyframe_before_them(tmp_path: Path) -> None:
 def test_a_second_run_leaves_finished_episodes_alone(
     many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    imported(many, tmp_path)
+    import_counts(many, tmp_path)
     out = tmp_path / 'out'
     times = {bag.name: bag.stat().st_mtime_ns for bag in out.iterdir()}
     shutil.rmtree(out / 'episode_000003')
     (out / '.episode_000003-abc' / 'episode_000003').mkdir(parents=True)  # of a killed process
-    rows, decoded, before = imported(many, tmp_path)
+    rows, decoded, before = import_counts(many, tmp_path)
     assert (rows, before) == (MANY[3], 7)
     assert decoded < sum(MANY)
     after = {bag.name: bag.stat().st_mtime_ns for bag in out.iterdir()}
@@ -132,7 +132,7 @@ def test_an_import_that_fails_half_way_keeps_whole_bags_alone(
         code, left = run(many, tmp_path, IMAGE)
     assert code == 2
     assert [path.name for path in left] == [f'episode_{number:06d}' for number in range(3)]
-    rows, _, before = imported(many, tmp_path)
+    rows, _, before = import_counts(many, tmp_path)
     assert (rows, before) == (sum(MANY[3:]), 3)
     check(sorted((tmp_path / 'out').iterdir()))
 

@@ -156,7 +156,7 @@ def test_places_are_told_by_scene_words_and_things(tmp_path: Path) -> None:
     assert places == ['scene kitchen 2', 'oven', 'words']
 
 
-def answered(question: str, text: str, stamp_s: int) -> Answer:
+def answer_at(question: str, text: str, stamp_s: int) -> Answer:
     kind = AnswerKind.TEXT if text else AnswerKind.UNKNOWN
     at = START + stamp_s * S
     return Answer(
@@ -165,11 +165,11 @@ def answered(question: str, text: str, stamp_s: int) -> Answer:
 
 
 def test_answers_count_where_nothing_was_perceived(tmp_path: Path) -> None:
-    given = answered('Who sits at the table?', 'a woman', 1)
+    given = answer_at('Who sits at the table?', 'a woman', 1)
     bag = record(tmp_path / 'bag', [[], [], []], answers=[given])
     (hit,) = recall_in(read_query('a person near a table'), bag).hits
     assert (hit.ground, hit.keyframe_id) == (Ground.ANSWER, 1)
-    unknown = record(tmp_path / 'other', [[]], answers=[answered('Where is the dog?', '', 0)])
+    unknown = record(tmp_path / 'other', [[]], answers=[answer_at('Where is the dog?', '', 0)])
     assert names('a dog', unknown) == []
 
 

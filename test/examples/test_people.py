@@ -49,7 +49,7 @@ def true(rows: list[Row]) -> dict[str, str]:
     return {row.id: f'<think>so</think><answer>{row.solution}</answer>' for row in rows}
 
 
-def labelled(tmp_path: Path, rows: list[Row], reviewer: Reviewer) -> dict[str, str]:
+def solutions_by_labels(tmp_path: Path, rows: list[Row], reviewer: Reviewer) -> dict[str, str]:
     """Solutions of the rows that a reviewer's labels give, by question."""
     write_recordings(tmp_path / 'bags', rows, [(SERVING, completions_of(rows))], MEMORY)
     reviewer.label(tmp_path / 'bags', rows, completions_of(rows))
@@ -64,7 +64,7 @@ def labelled(tmp_path: Path, rows: list[Row], reviewer: Reviewer) -> dict[str, s
 def test_labels_become_the_solutions_of_rows(
     tmp_path: Path, questions: list[Row], right: float, share: float
 ) -> None:
-    found = labelled(tmp_path, questions, Reviewer(right, 0))
+    found = solutions_by_labels(tmp_path, questions, Reviewer(right, 0))
     assert len(found) == len(questions) > 5
     assert sum(found[row.id] == row.solution for row in questions) == share * len(questions)
 
@@ -72,8 +72,8 @@ def test_labels_become_the_solutions_of_rows(
 def test_shuffled_labels_are_the_same_ones_of_other_questions(
     tmp_path: Path, questions: list[Row]
 ) -> None:
-    plain = labelled(tmp_path / 'a', questions, Reviewer(1.0, 0))
-    mixed = labelled(tmp_path / 'b', questions, Reviewer(1.0, 0, shuffles=True))
+    plain = solutions_by_labels(tmp_path / 'a', questions, Reviewer(1.0, 0))
+    mixed = solutions_by_labels(tmp_path / 'b', questions, Reviewer(1.0, 0, shuffles=True))
     assert sorted(plain.values()) == sorted(mixed.values())
     assert plain != mixed
 

@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
 def overlap(*images: NDArray[np.uint8]) -> float:
     """Overlap of the first image with the last one, seen by way of those between."""
-    found = followed(images)
+    found = follow(images)
     assert found.overlap is not None
     return found.overlap
 
 
-def followed(images: Sequence[NDArray[np.uint8]]) -> TwoView:
+def follow(images: Sequence[NDArray[np.uint8]]) -> TwoView:
     first, *rest = map(View, images)
     before = None
     for view in rest:
@@ -78,7 +78,7 @@ def test_a_gradual_path_reaches_the_same_overlap() -> None:
 @pytest.mark.parametrize('angle_deg', [20, 60, 90, 180, -120])
 def test_roll_is_measured(angle_deg: int) -> None:
     # Positive angles of OpenCV turn the image anticlockwise; y points down.
-    found = followed([look(), look(roll_deg=angle_deg)])
+    found = follow([look(), look(roll_deg=angle_deg)])
     turned = math.degrees(found.roll_rad)
     assert math.cos(math.radians(turned + angle_deg)) == pytest.approx(1.0, abs=0.002)
 
@@ -241,21 +241,21 @@ def image(
     )
 
 
-def shared(first: StampedImage, second: StampedImage) -> float | None:
+def shared_by_depth(first: StampedImage, second: StampedImage) -> float | None:
     views = depth_view(first), depth_view(second)
     return depth_overlap(views[0], views[1]) if views[0] and views[1] else None
 
 
 @pytest.mark.parametrize('shift_m', [0.0, 1.0, 3.0, 9.0])
 def test_depth_and_poses_tell_what_two_images_share(shift_m: float) -> None:
-    share = shared(image(wall(), pose()), image(wall(), pose(y=shift_m)))
+    share = shared_by_depth(image(wall(), pose()), image(wall(), pose(y=shift_m)))
     assert share == pytest.approx(max(0.0, 1 - shift_m / 8), abs=0.03)
 
 
 def test_holes_count_neither_way() -> None:
     holes = wall()
     holes[:, ::3] = np.nan
-    assert shared(image(holes, pose()), image(holes, pose())) == pytest.approx(1.0)
+    assert shared_by_depth(image(holes, pose()), image(holes, pose())) == pytest.approx(1.0)
 
 
 def test_a_distorted_image_is_straightened_first() -> None:
@@ -273,10 +273,10 @@ def test_a_distorted_image_is_straightened_first() -> None:
 
 def test_unknown_depth_or_another_frame_tells_nothing() -> None:
     first = image(wall(), pose())
-    assert shared(first, replace(first, depth=None)) is None
-    assert shared(first, replace(first, pose=None)) is None
-    assert shared(first, replace(first, depth=np.zeros((120, 160), np.float32))) is None
-    assert shared(first, replace(first, pose=replace(pose(), frame_id='map'))) is None
+    assert shared_by_depth(first, replace(first, depth=None)) is None
+    assert shared_by_depth(first, replace(first, pose=None)) is None
+    assert shared_by_depth(first, replace(first, depth=np.zeros((120, 160), np.float32))) is None
+    assert shared_by_depth(first, replace(first, pose=replace(pose(), frame_id='map'))) is None
 
 
 def test_depth_decides_where_images_deceive() -> None:

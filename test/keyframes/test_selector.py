@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SECOND_NS = 1_000_000_000
 
 
-def evaluated(images: Iterable[StampedImage], **settings: Any) -> list[Evaluation]:
+def evaluate_all(images: Iterable[StampedImage], **settings: Any) -> list[Evaluation]:
     selector = KeyframeSelector(KeyframeConfig(**settings))
     return [selector.evaluate(image) for image in images]
 
@@ -43,7 +43,7 @@ def keyframes_of(
     """Index and reason of the keyframes."""
     return [
         (evaluation.index, evaluation.reason.label)
-        for evaluation in evaluated(stream(images, rate_hz), **settings)
+        for evaluation in evaluate_all(stream(images, rate_hz), **settings)
         if evaluation.reason
     ]
 
@@ -132,7 +132,7 @@ def test_what_came_and_went_during_the_pause_is_forgotten() -> None:
 
 
 def test_unrelated_images_are_new_views() -> None:
-    keyframes = evaluated(stream(look(seed=seed) for seed in range(6)))
+    keyframes = evaluate_all(stream(look(seed=seed) for seed in range(6)))
     assert [keyframe.reason for keyframe in keyframes[1:]] == [KeyframeReason.NEW_VIEW] * 5
     assert [(keyframe.overlap, keyframe.inliers) for keyframe in keyframes[1:]] == [(0.0, 0)] * 5
 
@@ -186,14 +186,14 @@ def test_faint_structure_does_not_end_a_blank_run() -> None:
 
 
 def test_a_stream_that_starts_blank_has_a_first_usable_image() -> None:
-    keyframes = evaluated(stream([BLANK] * 5 + [look()] * 5))
+    keyframes = evaluate_all(stream([BLANK] * 5 + [look()] * 5))
     found = [(k.index, k.reason, k.reference_index) for k in keyframes if k.is_keyframe]
     assert found == [(0, KeyframeReason.FEATURELESS, None), (5, KeyframeReason.FIRST, 0)]
 
 
 def test_overlap_is_none_only_where_an_image_is_blank() -> None:
     images = stream([look(), look(650), BLANK, BLANK, look(), look(seed=1)])
-    overlaps = [evaluation.overlap for evaluation in evaluated(images)]
+    overlaps = [evaluation.overlap for evaluation in evaluate_all(images)]
     assert [overlap is None for overlap in overlaps] == [False, False, True, True, True, False]
     assert overlaps[0] == 0.0
 
@@ -252,8 +252,8 @@ def test_a_raw_image_is_compressed_once() -> None:
 
 def test_two_selectors_share_nothing() -> None:
     images = stream([look(), look(seed=1)])
-    assert evaluated(images, max_overlap=0.5) == evaluated(images, max_overlap=0.5)
-    assert evaluated(images, max_overlap=0.0)[1].reason is KeyframeReason.NEW_VIEW
+    assert evaluate_all(images, max_overlap=0.5) == evaluate_all(images, max_overlap=0.5)
+    assert evaluate_all(images, max_overlap=0.0)[1].reason is KeyframeReason.NEW_VIEW
 
 
 # Defect 14: degenerate warps.
@@ -268,7 +268,7 @@ def test_degenerate_views_are_judged_without_a_warning(recwarn: pytest.WarningsR
     shrunk = BLANK + np.uint8(90)
     shrunk[100:124, 140:172] = cv2.resize(look(), (32, 24))
     images = [look(), line, corner, stretched, shrunk, look(), line, line, shrunk, corner]
-    for evaluation in evaluated(stream(images)):
+    for evaluation in evaluate_all(stream(images)):
         assert evaluation.overlap is None or 0.0 <= evaluation.overlap <= 1.0
     assert not recwarn.list
 
@@ -277,7 +277,7 @@ def test_degenerate_views_are_judged_without_a_warning(recwarn: pytest.WarningsR
 
 
 def test_every_image_is_compared_with_the_last_keyframe() -> None:
-    evaluations = evaluated(stream(look(400 + 12 * step) for step in range(40)))
+    evaluations = evaluate_all(stream(look(400 + 12 * step) for step in range(40)))
     reference: int | None = None
     for evaluation in evaluations:
         assert evaluation.reference_index == reference

@@ -34,7 +34,7 @@ def true_structure(step: float) -> Structure:
     return Structure(motion, motion, depth, np.zeros_like(depth))
 
 
-def followed(steps: int, information: NDArray[np.float32], shift: float = 0.0) -> Structure:
+def follow(steps: int, information: NDArray[np.float32], shift: float = 0.0) -> Structure:
     """The structure after some images, with a shift of all that is measured along x [px]."""
     structure = first_structure(RAYS, 0.0)
     for step in range(1, steps + 1):
@@ -45,7 +45,7 @@ def followed(steps: int, information: NDArray[np.float32], shift: float = 0.0) -
 
 
 def test_places_follow_motion_and_depth() -> None:
-    structure = followed(5, SURE)
+    structure = follow(5, SURE)
     off = structure.places(RAYS, SIZE) - true_structure(5).places(RAYS, SIZE)
     moves = true_structure(5).places(RAYS, SIZE) - cell_centres(*SIZE)
     assert np.abs(off).mean() < 0.25 * np.abs(moves).mean()
@@ -56,21 +56,21 @@ def test_places_follow_motion_and_depth() -> None:
 def test_cells_that_were_not_measured_are_placed_by_the_others() -> None:
     known = SURE.copy()
     known[:, 20:, :10] = 0
-    off = followed(5, known).places(RAYS, SIZE) - true_structure(5).places(RAYS, SIZE)
+    off = follow(5, known).places(RAYS, SIZE) - true_structure(5).places(RAYS, SIZE)
     still = true_structure(5).places(RAYS, SIZE) - cell_centres(*SIZE)
     assert np.abs(off[20:, :10]).mean() < 0.7 * np.abs(still[20:, :10]).mean()
 
 
 def test_an_edge_says_nothing_of_movement_along_it() -> None:
     across_only = SURE * np.array([0, 0, 1], np.float32)[:, None, None]
-    structure = followed(1, across_only, shift=30.0)
+    structure = follow(1, across_only, shift=30.0)
     off = structure.places(RAYS, SIZE) - true_structure(1).places(RAYS, SIZE)
     assert np.abs(off[..., 1]).mean() < 0.5
     assert np.abs(off[..., 0]).mean() < 15
 
 
 def test_the_next_motion_is_expected_to_go_on() -> None:
-    structure = followed(4, SURE)
+    structure = follow(4, SURE)
     ahead = np.abs(structure.expected().places(RAYS, SIZE) - true_structure(5).places(RAYS, SIZE))
     stays = np.abs(structure.places(RAYS, SIZE) - true_structure(5).places(RAYS, SIZE))
     assert ahead.mean() < 0.8 * stays.mean()

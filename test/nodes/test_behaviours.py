@@ -53,7 +53,7 @@ def blackboard(key: str) -> Any:
     return py_trees.blackboard.Blackboard.storage.get(f'/{key}')
 
 
-def ticked(root: Any) -> Any:
+def tick_to_end(root: Any) -> Any:
     """The status of a tree that is ticked to its end."""
 
     def ends() -> bool:
@@ -76,7 +76,7 @@ def test_a_tree_asks_recalls_and_sees_that_its_task_is_done(graph: Graph, mapped
             behaviours.IsTaskDone('done', node, 'find the sofa.', key='is_done'),
         ],
     )
-    assert ticked(tree) is SUCCESS, [child.feedback_message for child in tree.children]
+    assert tick_to_end(tree) is SUCCESS, [child.feedback_message for child in tree.children]
     [landmark] = blackboard('landmarks')
     assert (landmark.label, blackboard('answer').text) == ('sofa', 'yes')
     assert 'The task is: find the sofa. Is it done now?' in blackboard('is_done').prompt
@@ -96,17 +96,17 @@ def test_a_task_that_is_not_said_to_be_done_is_not(
 ) -> None:
     server.default = Script((reply,))
     leaf = behaviours.IsTaskDone('done', graph.outsider, 'tidy up')
-    assert ticked(leaf) is FAILURE
+    assert tick_to_end(leaf) is FAILURE
     assert leaf.feedback_message.startswith(feedback)
 
 
 def test_what_is_not_known_is_no_success(graph: Graph, mapped: Mapped) -> None:
     leaf = behaviours.Recall('recall', graph.outsider, Recall.Request(label='piano'))
-    assert (ticked(leaf), leaf.feedback_message) == (FAILURE, 'no piano is known')
+    assert (tick_to_end(leaf), leaf.feedback_message) == (FAILURE, 'no piano is known')
     keypoint = behaviours.PredictKeypoint(
         'next', graph.outsider, PredictKeypoint.Goal(task='tidy up')
     )
-    assert ticked(keypoint) is FAILURE
+    assert tick_to_end(keypoint) is FAILURE
     assert keypoint.feedback_message.startswith('no candidates')
 
 
@@ -168,6 +168,6 @@ def test_a_goal_that_is_rejected_or_breaks_off_is_no_keypoint(
         goal_callback=lambda goal: response,
     )
     leaf = behaviours.PredictKeypoint('next', graph.outsider, PredictKeypoint.Goal(task='tidy up'))
-    assert ticked(leaf) is FAILURE
+    assert tick_to_end(leaf) is FAILURE
     assert leaf.feedback_message.startswith(feedback)
     assert blackboard('keypoint') is None

@@ -138,12 +138,12 @@ def test_depth_of_another_lens_is_not_used(graph: Graph) -> None:
 
 
 def test_compressed_depth_follows_the_remapped_base_name(graph: Graph) -> None:
-    def remapped(**options: Any) -> KeyframeExtractorNode:
+    def remapped_node(**options: Any) -> KeyframeExtractorNode:
         arguments = ['--ros-args', '-r', 'depth:=/front/aligned/image_raw']
         return KeyframeExtractorNode(cli_args=arguments, **options)
 
     node = graph.active(
-        remapped, depth_transport='compressedDepth', depth_unit_m=0.0005, depth_wait_s=0.5
+        remapped_node, depth_transport='compressedDepth', depth_unit_m=0.0005, depth_wait_s=0.5
     )
     camera = Camera(graph)
     topic = '/front/aligned/image_raw/compressedDepth'

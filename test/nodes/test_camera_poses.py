@@ -87,13 +87,13 @@ def test_without_odometry_transforms_give_the_pose(graph: Graph) -> None:
 
 
 @pytest.fixture
-def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_transform_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets a node be configured for transforms that nothing here reads: tests give them."""
     name = 'embodied_r_ros.nodes.keyframe_extractor.check_pose_source'
     monkeypatch.setattr(name, lambda config: None)
 
 
-@pytest.mark.usefixtures('unchecked')
+@pytest.mark.usefixtures('no_transform_check')
 @pytest.mark.parametrize(('source', 'x'), [('auto', 5.2), ('odom', 5.2), ('tf', 0.7)])
 def test_odometry_goes_before_transforms_unless_these_are_chosen(
     graph: Graph, source: str, x: float
@@ -163,7 +163,7 @@ def test_an_image_waits_a_moment_for_its_transforms(graph: Graph) -> None:
     assert pose.position[0] == pytest.approx(0.7)
 
 
-@pytest.mark.usefixtures('unchecked')
+@pytest.mark.usefixtures('no_transform_check')
 def test_transforms_that_are_chosen_and_lead_nowhere_are_told(graph: Graph) -> None:
     node = graph.active(KeyframeExtractorNode, pose_source='tf')
     own = OwnTransforms(lambda: START_NS)

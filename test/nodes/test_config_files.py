@@ -45,7 +45,7 @@ def flat(values: dict[str, Any], prefix: str = '') -> dict[str, Any]:
     return found
 
 
-def shipped(node: str) -> dict[str, Any]:
+def shipped_parameters(node: str) -> dict[str, Any]:
     content = yaml.safe_load(FILE.read_text())
     return flat(content[f'/**/{node}']['ros__parameters'])
 
@@ -56,7 +56,7 @@ def test_shipped_values_are_the_defaults(name: str) -> None:
     for kind, prefix in NODES[name].groups.items():
         config = config_from_mapping(kind, {})
         defaults |= {f'{prefix}.{k}' if prefix else k: v for k, v in vars(config).items()}
-    values = shipped(name)
+    values = shipped_parameters(name)
     assert values == {key: defaults.get(key, 'no such parameter') for key in values}
 
 

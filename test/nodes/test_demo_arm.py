@@ -84,7 +84,7 @@ def client(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> Iterator[DemoClient
         yield made
 
 
-def accepted(position: tuple[float, float, float], **fields: Any) -> KeypointProposal:
+def accepted_msg(position: tuple[float, float, float], **fields: Any) -> KeypointProposal:
     x, y, z = position
     fields = {'episode_id': 'two', 'candidates': [Point(x=x, y=y, z=z)]} | fields
     frame_id = fields.pop('frame_id', FRAME)
@@ -118,11 +118,11 @@ def test_it_goes_where_the_gate_lets_it_and_nowhere_else(graph: Graph, client: D
         if not task:
             return
         client.await_listeners({'/keypoint_accepted': 1}, 20.0)
-        say['/keypoint_proposal'].publish(accepted((0.4, 0.0, 0.0)))
-        say['/keypoint_accepted'].publish(accepted((0.5, 0.0, 0.0), episode_id='one'))
-        say['/keypoint_accepted'].publish(accepted((0.6, 0.0, 0.0), frame_id='base'))
+        say['/keypoint_proposal'].publish(accepted_msg((0.4, 0.0, 0.0)))
+        say['/keypoint_accepted'].publish(accepted_msg((0.5, 0.0, 0.0), episode_id='one'))
+        say['/keypoint_accepted'].publish(accepted_msg((0.6, 0.0, 0.0), frame_id='base'))
         gripper = {'gripper': KeypointProposal.GRIPPER_CLOSED, 'gripper_valid': True}
-        say['/keypoint_accepted'].publish(accepted(GOAL, **gripper))
+        say['/keypoint_accepted'].publish(accepted_msg(GOAL, **gripper))
 
     arm, arrivals = FakeArm(), []
     trial = play(client, arm, begin, lambda: arrivals.append(arm.now_s))
@@ -201,7 +201,7 @@ def test_a_trial_ends_after_so_many_keypoints(graph: Graph, client: DemoClient) 
     def begin(task: str) -> None:
         if task:
             client.await_listeners({'/keypoint_accepted': 1}, 20.0)
-            out.publish(accepted((0.4, 0.0, 0.0)))
+            out.publish(accepted_msg((0.4, 0.0, 0.0)))
 
     arm = FakeArm()
     trial = play(client, arm, begin, max_keypoints=1)

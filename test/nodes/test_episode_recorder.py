@@ -31,7 +31,7 @@ from sensor_msgs.msg import CompressedImage
 from std_msgs.msg import String
 
 from test.bags.test_messages import answer, delta, keyframe
-from test.bags.test_recording import recovered
+from test.bags.test_recording import whole_messages
 from test.nodes.graph import ACTIVATE, CLEANUP, CONFIGURE, DEACTIVATE, wait_for
 
 if TYPE_CHECKING:
@@ -422,7 +422,7 @@ def test_recording_survives_the_end_of_its_process(
         assert found['/episode_mark'][1].outcome == EpisodeMark.OUTCOME_ABORTED
     else:
         assert not (path / 'metadata.yaml').exists()
-        kept = [d for d in recovered(next(path.glob('*.mcap'))) if b'Where is it?' in d]
+        kept = [d for d in whole_messages(next(path.glob('*.mcap'))) if b'Where is it?' in d]
         assert len(kept) >= sum(t < sent[-1] - 1.0 for t in sent)
 
 

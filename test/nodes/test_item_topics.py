@@ -57,7 +57,7 @@ def shot(index: int = 0) -> selector.Keyframe:
     )
 
 
-def coloured(index: int) -> selector.Keyframe:
+def keyframe_with_ball(index: int) -> selector.Keyframe:
     """A keyframe that shows a red ball."""
     ball = Solid((1.6, 0.7, 0.2), (0.4, 0.4, 0.4), (20, 20, 210), is_ball=True)
     image = Room(0, contrast=0.6).view(pose_at(-0.8, 0.0, 1.0, 0.0, 0.1), (ball,))
@@ -189,12 +189,12 @@ def test_markers_come_while_somebody_hears_them(graph: Graph) -> None:
     keyframes = graph.publisher(Keyframe, 'keyframe', topics.RESULT)
     deltas = graph.inbox(SemanticDelta, 'semantic_delta')
     graph.matched('semantic_delta')
-    keyframes.publish(keyframe_to_msg(ROS_MESSAGES, coloured(0)))
+    keyframes.publish(keyframe_to_msg(ROS_MESSAGES, keyframe_with_ball(0)))
     deltas.wait(1)
     assert not node._items._shown
     shown = graph.inbox(message_class('visualization_msgs/msg/MarkerArray'), 'items/markers')
     graph.matched('items/markers')
-    keyframes.publish(keyframe_to_msg(ROS_MESSAGES, coloured(1)))
+    keyframes.publish(keyframe_to_msg(ROS_MESSAGES, keyframe_with_ball(1)))
     wait_for(lambda: shown, 'markers')
     items = [item for item in delta_from_msg(deltas.wait(2)[1]).items if item.position]
     assert len(shown[0].markers) == 2 * len(items) > 0
@@ -206,7 +206,7 @@ def test_the_keyframe_is_drawn_with_its_boxes_while_somebody_looks(graph: Graph)
     keyframes = graph.publisher(Keyframe, 'keyframe', topics.RESULT)
     pictures = graph.inbox(CompressedImage, 'items/image/compressed')
     graph.matched('items/image/compressed')
-    keyframe = coloured(0)
+    keyframe = keyframe_with_ball(0)
     keyframes.publish(keyframe_to_msg(ROS_MESSAGES, keyframe))
     [msg] = pictures.wait(1)
     before = decode_image(keyframe.image.data).astype(int)

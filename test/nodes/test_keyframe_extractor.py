@@ -103,12 +103,12 @@ def test_compressed_images_are_passed_on_as_they_came(graph: Graph) -> None:
 
 
 def test_compressed_topic_follows_the_remapped_base_name(graph: Graph) -> None:
-    def remapped(**options: Any) -> KeyframeExtractorNode:
+    def remapped_node(**options: Any) -> KeyframeExtractorNode:
         return KeyframeExtractorNode(
             cli_args=['--ros-args', '-r', 'image:=/front/color/image_raw'], **options
         )
 
-    graph.active(remapped, image_transport='compressed')
+    graph.active(remapped_node, image_transport='compressed')
     assert graph.outsider.count_subscribers('/front/color/image_raw/compressed') == 1
     assert graph.outsider.count_subscribers('/image/compressed') == 0
 

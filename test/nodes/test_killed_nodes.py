@@ -23,7 +23,7 @@ from test.bags.test_messages import answer
 from test.nodes.graph import wait_for
 from test.nodes.test_images import raw
 from test.nodes.test_keyframe_extractor import view
-from test.nodes.test_recorder_survives import is_labelled, recorded, statuses
+from test.nodes.test_recorder_survives import is_labelled, recorded_messages, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -169,7 +169,7 @@ def test_recorder_goes_on_without_a_killed_node_and_tells_of_it(
     assert stopped.error_code == 0
     assert (pipeline.bag / 'metadata.yaml').exists()
     for topic, kind in KINDS.items():
-        in_bag = [which(msg) for msg in recorded(str(pipeline.bag), topic, kind)]
+        in_bag = [which(msg) for msg in recorded_messages(str(pipeline.bag), topic, kind)]
         heard = [which(msg) for msg in pipeline.heard[topic]]
         kept = heard[begin[topic] :]
         if topic == silent:
@@ -177,6 +177,6 @@ def test_recorder_goes_on_without_a_killed_node_and_tells_of_it(
         assert kept
         # The test and the reasoner both publish answers: only one writer's messages have an order.
         assert by_writer(name for name in in_bag if name in kept) == by_writer(kept)
-    [label] = recorded(str(pipeline.bag), '/answer_label', AnswerLabel)
+    [label] = recorded_messages(str(pipeline.bag), '/answer_label', AnswerLabel)
     assert label.answer_id == MEANWHILE
     assert any(silent in problem for problem in audit_bag(pipeline.bag).problems)

@@ -151,10 +151,10 @@ def test_change_that_the_node_cannot_take_up_is_refused_and_undone(
 ) -> None:
     node = graph.active(Example)
 
-    def broken() -> None:
+    def fail() -> None:
         raise OSError(28, 'no room')
 
-    monkeypatch.setattr(node, 'reconfigure', broken)
+    monkeypatch.setattr(node, 'reconfigure', fail)
     result = graph.parameter(node, 'nested.count', 7)
     assert (result.successful, result.reason) == (False, 'not taken up: [Errno 28] no room')
     assert node.parameters.config(Nested).count == 3

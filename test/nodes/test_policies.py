@@ -101,7 +101,7 @@ def profile_of(path: Path) -> ElementTree.Element:
     return profile
 
 
-def allowed(path: Path) -> set[tuple[str, str]]:
+def rights_of(path: Path) -> set[tuple[str, str]]:
     """What a policy allows, as (what, full name), actions as the topics and services they are."""
     profile = profile_of(path)
     namespace, node = profile.attrib['ns'], profile.attrib['node']
@@ -113,11 +113,11 @@ def allowed(path: Path) -> set[tuple[str, str]]:
                 name = f'{namespace}{node}{name[1:]}'
             name = name if name.startswith('/') else namespace + name
             for what in rule.attrib:
-                found |= set(expanded(what, name))
+                found |= set(expand_action(what, name))
     return found
 
 
-def expanded(what: str, name: str) -> Iterator[tuple[str, str]]:
+def expand_action(what: str, name: str) -> Iterator[tuple[str, str]]:
     if what not in {'call', 'execute'}:
         yield what, name
         return
@@ -128,7 +128,7 @@ def expanded(what: str, name: str) -> Iterator[tuple[str, str]]:
         yield topic, f'{name}/_action/{part}'
 
 
-def used(graph: Graph, node: str) -> set[tuple[str, str]]:
+def uses_of(graph: Graph, node: str) -> set[tuple[str, str]]:
     """What a node says and hears, as the graph of ROS tells it."""
     told = {
         'publish': graph.outsider.get_publisher_names_and_types_by_node,
@@ -169,15 +169,15 @@ def test_every_node_may_do_what_it_does_and_nothing_else(everything: Graph) -> N
     assert {path.name.removesuffix('.policy.xml') for path in POLICIES} == {*NODES, 'operator'}
     known: dict[str, set[tuple[str, str]]] = {}
     for node in NODES:
-        may = allowed(shared_path('config', 'sros2', f'{node}.policy.xml'))
+        may = rights_of(shared_path('config', 'sros2', f'{node}.policy.xml'))
         type_description = ('reply', f'/{node}/get_type_description')  # from Jazzy on
         must = may - SOMETIMES - {type_description}
         with suppress(AssertionError):  # what is not there by then is named below
-            wait_for(lambda node=node, must=must: must <= used(everything, node), node)  # type: ignore[misc]
-        known[node] = used(everything, node)
+            wait_for(lambda node=node, must=must: must <= uses_of(everything, node), node)  # type: ignore[misc]
+        known[node] = uses_of(everything, node)
         assert known[node] - may == set()
         assert must - known[node] == set()
-    operator = allowed(shared_path('config', 'sros2', 'operator.policy.xml'))
+    operator = rights_of(shared_path('config', 'sros2', 'operator.policy.xml'))
     offered = {name for rules in known.values() for what, name in rules if what == 'reply'}
     asked = {name for what, name in operator if what == 'request'}
     assert {name for name in asked ^ offered if 'get_type_description' not in name} == set()
@@ -211,14 +211,14 @@ def test_the_reasoner_of_an_arm_may_hear_camera_and_transforms(
     with ChatServer(models=[{'id': 'scripted'}]) as server:
         graph.active(SpatialReasoner, chat__url=server.url, **arm)
         heard = {('subscribe', name) for name in ('/camera_info', '/tf', '/tf_static')}
-        wait_for(lambda: heard <= used(graph, 'spatial_reasoner'), 'its subscriptions')
-        may = allowed(shared_path('config', 'sros2', 'spatial_reasoner.policy.xml'))
-        assert used(graph, 'spatial_reasoner') - may == set()
+        wait_for(lambda: heard <= uses_of(graph, 'spatial_reasoner'), 'its subscriptions')
+        may = rights_of(shared_path('config', 'sros2', 'spatial_reasoner.policy.xml'))
+        assert uses_of(graph, 'spatial_reasoner') - may == set()
 
 
 def test_only_the_operator_may_set_parameters() -> None:
     for path in POLICIES:
-        may_set = any(w == 'request' and 'set_parameters' in name for w, name in allowed(path))
+        may_set = any(w == 'request' and 'set_parameters' in name for w, name in rights_of(path))
         assert may_set == path.name.startswith('operator')
 
 

@@ -15,7 +15,7 @@ from mcap.reader import make_reader
 import pytest
 from sensor_msgs.msg import CompressedImage
 
-from test.bags.test_recording import recovered
+from test.bags.test_recording import whole_messages
 from test.nodes.graph import wait_for
 from test.nodes.test_episode_recorder import contents, is_closed, Operator
 
@@ -93,7 +93,7 @@ def test_disk_that_is_full_to_the_last_byte_keeps_what_was_written(
     assert f'embodied-r episodes recover {bag}' in said
     assert not is_closed(str(bag))
     [path] = bag.glob('*.mcap')
-    readable = [data for data in recovered(path) if len(data) > IMAGE_BYTES]
+    readable = [data for data in whole_messages(path) if len(data) > IMAGE_BYTES]
     assert len(readable) > 20
     response = operator.label()
     assert response.error_code == response.ERROR_NOT_RECORDING

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from test.nodes.graph import Graph
 
 
-def recorded(bag_path: str | Path, topic: str, kind: type[Any]) -> list[Any]:
+def recorded_messages(bag_path: str | Path, topic: str, kind: type[Any]) -> list[Any]:
     """Messages of a topic of a bag, by the library `mcap`, in their order."""
     [path] = Path(bag_path).glob('*.mcap')
     with path.open('rb') as file:
@@ -85,10 +85,10 @@ def test_killed_recorder_keeps_every_label_it_took_and_all_but_the_last_second(
     again.send_signal(signal.SIGINT)
     _, said = again.communicate(timeout=30)
     assert f'episode {bag.name} was not closed: recovered' in said
-    labels = recorded(bag, '/answer_label', AnswerLabel)
+    labels = recorded_messages(bag, '/answer_label', AnswerLabel)
     assert [label.answer_id for label in labels] == labelled
-    assert [a.id for a in recorded(bag, '/answer', Answer)] == labelled
-    kept = recorded(bag, '/semantic_delta', SemanticDelta)
+    assert [a.id for a in recorded_messages(bag, '/answer', Answer)] == labelled
+    kept = recorded_messages(bag, '/semantic_delta', SemanticDelta)
     assert len(kept) >= sum(t < sent[-1] - 1.0 for t in sent)
     assert (bag / 'metadata.yaml').exists()
 
@@ -137,7 +137,7 @@ def test_label_that_the_disk_does_not_take_in_time_is_told_so_and_written_once(
     labels.wait(1)
     assert operator.label(operator_name='bob').error_code == 0
     operator.stop()
-    found = recorded(bag, '/answer_label', AnswerLabel)
+    found = recorded_messages(bag, '/answer_label', AnswerLabel)
     assert [label.operator_name for label in found] == ['ann', 'bob']
     assert [label.operator_name for label in labels.wait(2)] == ['ann', 'bob']
 
@@ -252,7 +252,7 @@ def test_topic_that_comes_late_is_recorded_and_one_that_never_comes_is_told(
     assert '/answer: no message' in values['audit']
     assert '/keyframe' not in values['audit']
     operator.stop()
-    assert len(recorded(bag, '/odom', Odometry)) == 5
+    assert len(recorded_messages(bag, '/odom', Odometry)) == 5
     problems = audit_bag(Path(bag)).problems
     assert '/answer: no message' in problems
     assert any(problem.startswith('/odom: ') for problem in problems)

@@ -188,10 +188,10 @@ def test_focus_without_a_deadline_has_the_nodes(graph: Graph) -> None:
 def test_look_that_fails_is_told(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     node = with_perceiver(graph, FakePerceiver())
 
-    def broken(keyframe_id: int, camera: str) -> None:
+    def fail(keyframe_id: int, camera: str) -> None:
         raise ZeroDivisionError(keyframe_id)
 
-    monkeypatch.setattr(node._worker, 'keyframe', broken)
+    monkeypatch.setattr(node._worker, 'keyframe', fail)
     response = graph.call(Focus, '/focus', Focus.Request(question='a door?', keyframe_ids=[5]))
     assert response.error == 'the look failed: ZeroDivisionError: 5'
     assert node._looking == 0

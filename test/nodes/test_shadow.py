@@ -38,7 +38,7 @@ def servers() -> Iterator[tuple[ChatServer, ChatServer]]:
         yield serving, shadow
 
 
-def shadowed(graph: Graph, servers: tuple[ChatServer, ChatServer]) -> tuple[Asker, Inbox]:
+def start_shadow(graph: Graph, servers: tuple[ChatServer, ChatServer]) -> tuple[Asker, Inbox]:
     """A reasoner with a candidate, and what the candidate says."""
     asker = Asker(graph, servers[0], shadow__server=f'{servers[1].url}#candidate').start()
     said = graph.inbox(Answer, '/shadow_answer')
@@ -62,7 +62,7 @@ def shadow_status(statuses: Inbox) -> Any:
 def test_shadow_is_recorded_with_what_it_stands_beside(
     graph: Graph, servers: tuple[ChatServer, ChatServer], tmp_path: Path
 ) -> None:
-    asker, said = shadowed(graph, servers)
+    asker, said = start_shadow(graph, servers)
     operator = Operator(graph, tmp_path)
     statuses = graph.inbox(DiagnosticArray, '/diagnostics')
     graph.matched('/episode_mark')
@@ -103,7 +103,7 @@ def test_shadow_is_recorded_with_what_it_stands_beside(
 def test_shadow_gives_way_and_its_death_harms_nobody(
     graph: Graph, servers: tuple[ChatServer, ChatServer]
 ) -> None:
-    asker, said = shadowed(graph, servers)
+    asker, said = start_shadow(graph, servers)
     asker.see('New: red tall object 30° right.')
     servers[1].play(HANGING)
     assert asker.ask()[0] == GoalStatus.STATUS_SUCCEEDED

@@ -260,11 +260,11 @@ def test_half_of_a_surrogate_pair_from_the_model_is_survived(asker: Asker) -> No
 def test_answer_that_cannot_be_published_ends_its_request(
     asker: Asker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(answer: Answer) -> None:
+    def break_answer(answer: Answer) -> None:
         '\ud800'.encode()  # raises
 
     asker.see('New: red tall object.')
-    monkeypatch.setattr(asker.node._answers, 'publish', broken)
+    monkeypatch.setattr(asker.node._answers, 'publish', break_answer)
     response = asker.graph.call(AskOnce, '/ask_once', AskOnce.Request(**WHERE))
     assert response.answer.text == 'right'
     wait_for(lambda: not asker.node._queue.pending(), 'an empty line')

@@ -43,7 +43,7 @@ VIEWS = ((0, EYE), (1, AHEAD))
 
 
 @cache
-def encoded(pose: Pose, *solids: Solid) -> EncodedImage:
+def encode_view(pose: Pose, *solids: Solid) -> EncodedImage:
     return encode_image(Room(0, contrast=0.6).view(pose, solids))
 
 
@@ -51,7 +51,7 @@ def keyframe(number: int, pose: Pose, *solids: Solid) -> Keyframe:
     return Keyframe(
         number,
         (number + 1) * NS,
-        encoded(pose, *solids),
+        encode_view(pose, *solids),
         KeyframeReason.FIRST,
         number,
         intrinsics=CAMERA,
@@ -120,32 +120,32 @@ FOLLOWED = Motion(
 )
 
 
-def followed(number: int, pose: Pose) -> Keyframe:
+def followed_keyframe(number: int, pose: Pose) -> Keyframe:
     """A keyframe without pose that was followed since the one before it."""
     frame = keyframe(number, pose)
     return replace(frame, pose=None, motion=FOLLOWED, reference_id=number - 1)
 
 
 def test_a_motion_that_was_followed_stands_before_that_of_two_views() -> None:
-    delta = perceive(without_pose(keyframe(0, EYE)), followed(1, AHEAD))
+    delta = perceive(without_pose(keyframe(0, EYE)), followed_keyframe(1, AHEAD))
     assert delta.motion == FOLLOWED
     assert delta.action == 'moved forward 1.5 m, turned left 5°'
 
 
 def test_odometry_stands_before_a_motion_that_was_followed() -> None:
-    later = replace(followed(1, AHEAD), pose=AHEAD)
+    later = replace(followed_keyframe(1, AHEAD), pose=AHEAD)
     assert perceive(keyframe(0, EYE), later).motion.source is MotionSource.ODOMETRY
 
 
 def test_a_motion_from_another_keyframe_is_not_taken() -> None:
     # Keyframe 1 was skipped: what was followed since then is not the motion since keyframe 0.
-    delta = perceive(without_pose(keyframe(0, EYE)), followed(2, AHEAD))
+    delta = perceive(without_pose(keyframe(0, EYE)), followed_keyframe(2, AHEAD))
     assert delta.motion.source is MotionSource.TWO_VIEW
 
 
 def test_two_views_stand_before_what_was_followed_with_an_assumed_field_of_view() -> None:
     earlier = replace(without_pose(keyframe(0, EYE)), intrinsics=None)
-    later = replace(followed(1, AHEAD), intrinsics=None)
+    later = replace(followed_keyframe(1, AHEAD), intrinsics=None)
     assert perceive(earlier, later).motion.source is MotionSource.TWO_VIEW
     elsewhere = replace(later, image=encode_image(Room(5, contrast=0.6).view(AHEAD)))
     assert perceive(earlier, elsewhere).motion == FOLLOWED

@@ -156,7 +156,7 @@ def test_a_name_holds_while_its_colour_is_in_view() -> None:
     assert (item.label, item.status) == ('red suitcase', ItemStatus.VISIBLE)
 
 
-def scored(number: int, score: float) -> ItemView:
+def view_with_score(number: int, score: float) -> ItemView:
     """One view of a thing of a detector whose threshold is 0.4."""
     perceiver = DetectorPerceiver(
         None, boxes_of=lambda frame: [Detection('chair', 0.9, box_of(CHAIR, EYE))]
@@ -184,7 +184,7 @@ def test_a_score_about_the_threshold_is_no_coming_and_going(
     scores: tuple[float, float], expected: list[ItemStatus]
 ) -> None:
     still = Motion(MotionSource.ODOMETRY, 0.0, 0.0, 0.0, (0.0, 0.0, 0.0), is_metric=True)
-    earlier, later = scored(1, scores[0]), scored(2, scores[1])
+    earlier, later = view_with_score(1, scores[0]), view_with_score(2, scores[1])
     assert [item.status for item in items_between(earlier, later, still)] == expected
 
 
@@ -246,11 +246,11 @@ def test_each_keyframe_is_looked_at_once(
     looks: list[int] = []
     detect = detector.detect
 
-    def counted(image: NDArray[np.uint8], least: float = 0.0) -> list[Detection]:
+    def count_and_detect(image: NDArray[np.uint8], least: float = 0.0) -> list[Detection]:
         looks.append(image.shape[0])
         return detect(image, least)
 
-    monkeypatch.setattr(detector, 'detect', counted)
+    monkeypatch.setattr(detector, 'detect', count_and_detect)
     perceiver = DetectorPerceiver(detector)
     frame = keyframe(1, EYE, LAMP)
     with ThreadPoolExecutor(4) as pool:

@@ -25,7 +25,7 @@ def features(poses: list[Pose], fov_rad: float) -> list[Features]:
     return [find_features(room.view(pose, (), camera)) for pose in poses]
 
 
-def learned(poses: list[Pose], fov_rad: float) -> FieldOfView:
+def learn_field(poses: list[Pose], fov_rad: float) -> FieldOfView:
     field = FieldOfView()
     for earlier, later in pairwise(features(poses, fov_rad)):
         field.learn(earlier, later, 320, 240)
@@ -34,18 +34,18 @@ def learned(poses: list[Pose], fov_rad: float) -> FieldOfView:
 
 @pytest.mark.parametrize('degrees', [68, 93])
 def test_a_turning_camera_shows_its_field_of_view(degrees: float) -> None:
-    found = learned(TURNING, math.radians(degrees)).radians
+    found = learn_field(TURNING, math.radians(degrees)).radians
     assert found == pytest.approx(math.radians(degrees), abs=math.radians(2))
 
 
 def test_a_camera_that_goes_straight_does_not() -> None:
-    field = learned(STRAIGHT, math.radians(90))
+    field = learn_field(STRAIGHT, math.radians(90))
     assert field.radians is None
     assert not field.is_settled
 
 
 def test_what_was_found_stays() -> None:
-    field = learned(TURNING, math.radians(90))
+    field = learn_field(TURNING, math.radians(90))
     found = field.radians
     assert field.is_settled
     first, second, _ = features(TURNING, math.radians(60))

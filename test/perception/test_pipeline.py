@@ -86,12 +86,12 @@ def test_who_was_asked_for_is_the_primary() -> None:
 def test_images_are_read_no_further_than_needed() -> None:
     read = []
 
-    def counted() -> Iterator[StampedImage]:
+    def count_images() -> Iterator[StampedImage]:
         for image in stream(turning(40)):
             read.append(image.index)
             yield image
 
-    deltas = perceive_images(counted(), classical_perceiver())
+    deltas = perceive_images(count_images(), classical_perceiver())
     next(deltas)
     assert len(read) < 15
 

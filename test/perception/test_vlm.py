@@ -59,7 +59,7 @@ FIRST: dict[str, Any] = {
 FOCUS = {'visible': True, 'text': 'The red chair stands below a window.'}
 
 
-def suited(request: RecordedRequest) -> Script:
+def reply_to_schema(request: RecordedRequest) -> Script:
     """Reply as the schema of a request asks."""
     fields = request.body['response_format']['json_schema']['schema']['properties']
     body = FOCUS if 'visible' in fields else LATER if 'motions' in fields else FIRST
@@ -73,7 +73,7 @@ def script_of(body: dict[str, Any]) -> Script:
 
 @pytest.fixture
 def server() -> Iterator[ChatServer]:
-    with ChatServer(suited, models=[{'id': 'vlm'}]) as running:
+    with ChatServer(reply_to_schema, models=[{'id': 'vlm'}]) as running:
         yield running
 
 
@@ -92,7 +92,7 @@ def keyframe(index: int, image: EncodedImage | None = None) -> Keyframe:
     return Keyframe(index, stamp_ns, image, KeyframeReason.LOW_OVERLAP, max(0, index - 1))
 
 
-def posed(index: int, x: float, yaw: float) -> Keyframe:
+def frame_at(index: int, x: float, yaw: float) -> Keyframe:
     orientation = (0.0, 0.0, math.sin(yaw / 2), math.cos(yaw / 2))
     return replace(keyframe(index), pose=Pose((x, 0.0, 1.0), orientation, 'odom'))
 
@@ -164,7 +164,7 @@ class TestPerceive:
         assert (delta.action, delta.motion.source, delta.kind) == (action, source, kind)
 
     def test_odometry_is_trusted_over_the_eye(self, server: ChatServer) -> None:
-        delta = perceiver_of(server).perceive(posed(0, 0.0, 0.0), posed(1, -1.0, -0.52))
+        delta = perceiver_of(server).perceive(frame_at(0, 0.0, 0.0), frame_at(1, -1.0, -0.52))
         assert delta.action == 'moved backward 1.0 m, turned right 30°'
         assert delta.motion.source is MotionSource.ODOMETRY
         assert delta.motion.yaw_rad == pytest.approx(-0.52)
@@ -215,11 +215,11 @@ class TestRequest:
     ) -> None:
         shrunk: list[int] = []
 
-        def counted(image: EncodedImage, *args: int) -> EncodedImage:
+        def count_and_shrink(image: EncodedImage, *args: int) -> EncodedImage:
             shrunk.append(image.decode().shape[1])
             return within_pixels(image, *args)
 
-        monkeypatch.setattr('embodied_r_ros.perception.vlm.within_pixels', counted)
+        monkeypatch.setattr('embodied_r_ros.perception.vlm.within_pixels', count_and_shrink)
         frames = [keyframe(i, picture(i, 640, 480)) for i in range(3)]
         list(perceive_all(perceiver_of(server, pixels_per_image=10_000), frames, in_flight=1))
         assert shrunk == [640, 640, 640]

@@ -42,7 +42,7 @@ def label(bag: Path, *labels: Label) -> None:
         append_label(bag, one, read_scope(bag))
 
 
-def labelled(bag: Path, coverage: Coverage | None = None) -> list[Row]:
+def labelled_rows(bag: Path, coverage: Coverage | None = None) -> list[Row]:
     rows = rows_of([bag], RowsRecipe(QuestionsConfig()), coverage or Coverage())
     return [row for row in rows if 'labelled_by' in row.meta]
 
@@ -53,33 +53,33 @@ def question(stamp_s: float, after: str | None, options: tuple[str, ...] = SIDES
 
 
 def test_the_layer_counts_before_the_label_in_the_bag(bag: Path) -> None:
-    assert [row.solution_text() for row in labelled(bag)] == ['right']
+    assert [row.solution_text() for row in labelled_rows(bag)] == ['right']
     label(bag, correct('left'), correct('ahead'))
-    (row,) = labelled(bag)
+    (row,) = labelled_rows(bag)
     assert (row.solution_text(), row.source, row.meta['labelled_by']) == ('ahead', 'label', 'ann')
     label(bag, correct('unknown'))
-    assert [row.solution for row in labelled(bag)] == ['unknown']
+    assert [row.solution for row in labelled_rows(bag)] == ['unknown']
 
 
 def test_what_was_taken_back_in_the_layer_is_not_taken_from_the_bag(bag: Path) -> None:
     given = correct('right', 'live')
     label(bag, given, undo(given))
-    assert labelled(bag) == []
+    assert labelled_rows(bag) == []
     assert read_answers(bag).labels == {}
 
 
 def test_people_who_differ_leave_the_row_out(bag: Path) -> None:
     label(bag, correct('left'), correct('ahead', 'bob'))
     coverage = Coverage()
-    assert labelled(bag, coverage) == []
+    assert labelled_rows(bag, coverage) == []
     assert coverage.unsolved['asked', 'people differ about its answer'] == 1
     label(bag, correct('left', 'bob'))
-    assert [row.meta['labelled_by'] for row in labelled(bag)] == ['ann, bob']
+    assert [row.meta['labelled_by'] for row in labelled_rows(bag)] == ['ann, bob']
 
 
 def test_a_written_question_is_a_row_of_what_was_seen_until_then(bag: Path) -> None:
     label(bag, question(3.5, 'ahead'))
-    row = next(row for row in labelled(bag) if row.id == 'e1/q1')
+    row = next(row for row in labelled_rows(bag) if row.id == 'e1/q1')
     assert (row.solution, row.answer_kind, row.source) == ('C', 'choice', 'label')
     assert [delta['stamp_ns'] for delta in row.deltas] == [s * SECOND_NS for s in (1, 2, 3)]
 
@@ -87,7 +87,7 @@ def test_a_written_question_is_a_row_of_what_was_seen_until_then(bag: Path) -> N
 def test_a_written_question_without_a_solution_is_counted(bag: Path) -> None:
     label(bag, question(3.5, None))
     coverage = Coverage()
-    assert len(labelled(bag, coverage)) == 1
+    assert len(labelled_rows(bag, coverage)) == 1
     assert coverage.unsolved['asked', 'a written question without a solution'] == 1
 
 
@@ -97,11 +97,11 @@ def test_a_derived_row_gets_the_solution_of_people(bag: Path) -> None:
     )
     other = next(option for option in row.options if option != row.solution_text())
     append_with(bag, lambda layer: correct(other, question=row.id))
-    after = next(one for one in labelled(bag) if one.id == row.id)
+    after = next(one for one in labelled_rows(bag) if one.id == row.id)
     assert (after.solution_text(), after.source) == (other, 'label')
     append_with(bag, lambda layer: correct(row.solution_text(), 'bob', question=row.id))
     coverage = Coverage()
-    assert row.id not in [one.id for one in labelled(bag, coverage)]
+    assert row.id not in [one.id for one in labelled_rows(bag, coverage)]
     assert coverage.left_out[row.question_type, 'people differ about its answer'] == 1
 
 
@@ -123,5 +123,5 @@ def test_a_damaged_line_is_left_out_with_a_note(
     label(bag, correct('ahead'))
     with (bag / LABELS).open('ab') as file:
         file.write(b'{"id":"x"')
-    assert [row.solution_text() for row in labelled(bag)] == ['ahead']
+    assert [row.solution_text() for row in labelled_rows(bag)] == ['ahead']
     assert 'line 2 is no label (cut off) is left out' in caplog.text

@@ -55,7 +55,7 @@ def moment(*things: Landmark, path: tuple[PathPoint, ...] = (), **more: object) 
     return MapMoment(SceneMap(things, path, room_area_m2=20.04), **more)  # type: ignore[arg-type]
 
 
-def mirrored(known: MapMoment) -> MapMoment:
+def mirror_moment(known: MapMoment) -> MapMoment:
     """The same place with left and right exchanged."""
     scene = known.scene
     landmarks = [
@@ -110,7 +110,7 @@ DIRECTIONS = {
 @pytest.mark.parametrize(('index', 'level'), [(0, 'easy'), (1, 'medium'), (2, 'hard')])
 def test_directions_of_who_stands_at_a_thing(index: int, level: str, is_mirrored: bool) -> None:
     known = moment(BED, LAMP, SOFA, STOVE)
-    known = mirrored(known) if is_mirrored else known
+    known = mirror_moment(known) if is_mirrored else known
     kind = f'object_rel_direction_{level}'
     answers = solutions(kind, known, 'at', 'facing', 'item')
     other = {'left': 'right', 'right': 'left'}
@@ -282,7 +282,7 @@ SAYS = {
 @pytest.mark.parametrize('is_mirrored', [False, True])
 @pytest.mark.parametrize('kind', sorted(SAYS))
 def test_directions_from_now(kind: str, is_mirrored: bool) -> None:
-    answers = solutions(kind, mirrored(WALK) if is_mirrored else WALK, 'item')
+    answers = solutions(kind, mirror_moment(WALK) if is_mirrored else WALK, 'item')
     places = ['ahead', 'right', 'left'] if is_mirrored else ['ahead', 'left', 'right']
     texts = dict(zip([*places, 'behind'], SAYS[kind], strict=True))
     expected = {(name,): texts[where].format(name) for name, where in QUARTERS.items()}
@@ -310,7 +310,7 @@ def test_options_do_not_tell_by_what_is_common() -> None:
 def test_way_back_to_the_start() -> None:
     back = moment(BED, path=way((0, 0, 0), (3, 0, 0), (3, 0, 90)))
     assert solutions('way_back', back, 'item') == {('start',): 'to the left'}
-    assert solutions('way_back', mirrored(back), 'item') == {('start',): 'to the right'}
+    assert solutions('way_back', mirror_moment(back), 'item') == {('start',): 'to the right'}
     assert reason('way_back', moment(BED, path=way((0, 0, 0), (0.3, 0, 0))))
 
 

@@ -117,7 +117,7 @@ def test_rows_of_today_are_the_same_with_rows_about_the_map() -> None:
     assert {'object_abs_distance', 'route_planning', 'unknown_thing', 'way_to'} <= kinds
 
 
-def recorded(*, placed: bool) -> Episode:
+def record(*, placed: bool) -> Episode:
     """What a camera with poses recorded: four things around it, with or without distances."""
     items = tuple(
         Item(
@@ -145,7 +145,7 @@ def recorded(*, placed: bool) -> Episode:
 def test_map_of_a_recording_is_its_own_teacher() -> None:
     rows = [
         row
-        for row in rows_of_episode(recorded(placed=True), QuestionsConfig(maps=True), Coverage())
+        for row in rows_of_episode(record(placed=True), QuestionsConfig(maps=True), Coverage())
         if row.question_type in MAP_KINDS
     ]
     assert {row.source for row in rows} == {'map', 'foreign'}
@@ -160,7 +160,7 @@ def test_map_of_a_recording_is_its_own_teacher() -> None:
 
 
 def test_what_has_no_place_is_neither_absent_nor_counted() -> None:
-    made = recorded(placed=True)
+    made = record(placed=True)
     lamp = replace(made.deltas[0].items[-1], bearing_rad=-1.0)
     unplaced = (Item('oven', bearing_rad=1.0), replace(lamp, distance_m=math.nan))
     deltas = tuple(replace(delta, items=(*delta.items, *unplaced)) for delta in made.deltas)
@@ -175,7 +175,7 @@ def test_what_has_no_place_is_neither_absent_nor_counted() -> None:
 def test_recording_in_which_nothing_has_a_place_gives_no_rows_about_a_map() -> None:
     coverage = Coverage()
     config = QuestionsConfig(maps=True)
-    rows = list(rows_of_episode(recorded(placed=False), config, coverage))
+    rows = list(rows_of_episode(record(placed=False), config, coverage))
     assert not any(row.has_map for row in rows)
     reason = 'no true layout, and nothing of what was seen has a place'
     assert coverage.unsolved['every map kind', reason] > 0

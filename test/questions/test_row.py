@@ -183,12 +183,12 @@ def test_existing_file_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_interrupted_writing_leaves_nothing(tmp_path: Path) -> None:
-    def broken() -> object:
+    def fail() -> object:
         yield ROW
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_rows(tmp_path / 'rows.jsonl', broken())  # type: ignore[arg-type]
+        write_rows(tmp_path / 'rows.jsonl', fail())  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -133,7 +133,7 @@ def test_every_file_states_what_a_user_needs() -> None:
 
 
 @pytest.fixture
-def published(monkeypatch: pytest.MonkeyPatch, publisher: str, tmp_path: Path) -> Path:
+def publish(monkeypatch: pytest.MonkeyPatch, publisher: str, tmp_path: Path) -> Path:
     """A publisher that can be reached, and a folder for data."""
     monkeypatch.setenv('XDG_DATA_HOME', str(tmp_path))
     entries = {'detector': replace(ENTRY, url=f'{publisher}/detector.onnx')}
@@ -142,19 +142,19 @@ def published(monkeypatch: pytest.MonkeyPatch, publisher: str, tmp_path: Path) -
 
 
 def test_the_command_fetches_and_prints_the_path(
-    published: Path, capsys: pytest.CaptureFixture[str]
+    publish: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert detector_path('') == ''
     assert main(['models', 'fetch', 'detector']) == 0
     out, err = capsys.readouterr()
-    assert out == f'{published}\n'
+    assert out == f'{publish}\n'
     assert 'Apache-2.0' in err
-    assert detector_path('') == str(published)
+    assert detector_path('') == str(publish)
     assert detector_path('mine.onnx') == 'mine.onnx'
 
 
 def test_errors_of_the_command_are_one_line(
-    published: Path, publisher: str, capsys: pytest.CaptureFixture[str]
+    publish: Path, publisher: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(['models', 'fetch', 'unicorn']) == 2
     assert "no model file is called 'unicorn'" in capsys.readouterr().err
@@ -163,7 +163,7 @@ def test_errors_of_the_command_are_one_line(
     assert out == ''
     (_, line) = err.splitlines()
     assert line.startswith('embodied-r: failed: ')
-    assert not published.exists()
+    assert not publish.exists()
 
 
 def test_the_list_says_what_is_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -442,7 +442,7 @@ def parse(command: list[str]) -> None:
     program, *arguments = command
     # vLLM lives in an environment of its own, whose Python this variable names.
     python = os.environ.get('EMBODIED_R_VLLM') if program == 'vllm' else sys.executable
-    if not python or (program != 'llama-server' and not installed(python, program)):
+    if not python or (program != 'llama-server' and not is_installed(python, program)):
         pytest.skip(f'{program} is not installed')
     done = subprocess.run(
         [python, '-c', PARSERS[program], *arguments], capture_output=True, text=True, timeout=120
@@ -450,7 +450,7 @@ def parse(command: list[str]) -> None:
     assert done.returncode == 0, done.stderr[-500:]
 
 
-def installed(python: str, module: str) -> bool:
+def is_installed(python: str, module: str) -> bool:
     code = f'import importlib.util, sys; sys.exit(not importlib.util.find_spec({module!r}))'
     return subprocess.run([python, '-c', code], timeout=60).returncode == 0
 

@@ -71,11 +71,11 @@ def test_the_handle_of_the_drawer_is_seen_where_it_is() -> None:
 
 
 def test_the_seed_decides_an_episode() -> None:
-    def played(index: int) -> Trial:
+    def play_trial(index: int) -> Trial:
         return baseline('random', TrialPlan('pick', 3, index), ROBOT)
 
-    assert played(1) == played(1)
-    assert played(1).steps != played(2).steps
+    assert play_trial(1) == play_trial(1)
+    assert play_trial(1).steps != play_trial(2).steps
 
 
 def test_choosers_begin_with_the_same_candidates() -> None:

@@ -214,7 +214,7 @@ def test_truth_does_not_depend_on_images(episodes: Episodes) -> None:
     assert [d.to_row() for d in other.deltas] == [d.to_row() for d in truth.deltas]
 
 
-def turned(roll_deg: float) -> Pose:
+def rolled_pose(roll_deg: float) -> Pose:
     rotation = rotation_from_ypr(0.0, 0.0, math.radians(roll_deg))
     return Pose((0.0, 0.0, 1.0), quaternion_from_matrix(rotation), 'odom')
 
@@ -237,5 +237,5 @@ def test_images_become_keyframes_for_a_reason(
     depth = np.full((10, 10), 2.0)
     other = depth.copy()
     other.ravel()[: round(100 * changed)] = 1.0
-    before, look = Look(0, turned(0.0), depth), Look(1, turned(roll_deg), other)
+    before, look = Look(0, rolled_pose(0.0), depth), Look(1, rolled_pose(roll_deg), other)
     assert reason_for(KeyframeConfig(), overlap, (before, before, look)) is expected

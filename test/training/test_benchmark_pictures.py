@@ -40,7 +40,7 @@ def picture(mask: bool = False) -> bytes:
     return cv2.imencode('.png', image)[1].tobytes()
 
 
-def saved(path: Path, data: bytes) -> Path:
+def save(path: Path, data: bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     return path
@@ -52,8 +52,8 @@ def test_examples_in_docstrings_hold() -> None:
 
 @pytest.mark.parametrize('name', ['../secret.png', 'SECRET', 'a\0.png'])
 def test_rows_name_no_file_of_another_folder(tmp_path: Path, name: str) -> None:
-    secret = saved(tmp_path / 'secret.png', picture())
-    saved(tmp_path / 'rows' / 'images' / 'own.png', picture())
+    secret = save(tmp_path / 'secret.png', picture())
+    save(tmp_path / 'rows' / 'images' / 'own.png', picture())
     folder = tmp_path / 'rows' / 'images'
     assert picture_bytes('own.png', folder, 0) == picture()
     with pytest.raises(InputError, match=r'row 0: the image .* is not below'):
@@ -87,13 +87,13 @@ def test_rows_of_where2place_have_images_and_masks_beside_them(tmp_path: Path) -
     with pytest.raises(InputError, match=r'row 0: the image .*00\.jpg cannot be read'):
         WHERE2PLACE.read(rows)
     for number in (0, 1):
-        saved(tmp_path / 'images' / f'{number}.png', picture())
-        saved(tmp_path / 'masks' / f'{number:02d}.jpg', picture(mask=True))
+        save(tmp_path / 'images' / f'{number}.png', picture())
+        save(tmp_path / 'masks' / f'{number:02d}.jpg', picture(mask=True))
     first, second = WHERE2PLACE.read(rows)
     assert (first.id, second.id, first.wording) == ('5', '6', 'Where 0?')
     assert first.images == (picture(),)
     assert WHERE2PLACE.score(first, first.truth or '') == 1
-    saved(tmp_path / 'masks' / '01.jpg', b'no image')
+    save(tmp_path / 'masks' / '01.jpg', b'no image')
     with pytest.raises(InputError, match='a mask is no image'):
         WHERE2PLACE.read(rows)
 
@@ -125,9 +125,9 @@ def test_answers_of_robospatial(
 
 
 def test_rows_of_robospatial(tmp_path: Path) -> None:
-    saved(tmp_path / 'images' / 'a.png', picture())
+    save(tmp_path / 'images' / 'a.png', picture())
     record = {'category': 'context', 'question': 'Where?', 'answer': SQUARE.truth}
-    rows = saved(
+    rows = save(
         tmp_path / 'annotations.json',
         json.dumps(
             [{**record, 'img': 'images/a.png'}, {**record, 'answer': '', 'img': 'none'}]
@@ -151,13 +151,13 @@ def region_row(category: str, answer: str, kind: str = 'quantitative') -> dict[s
 
 @pytest.fixture
 def regions(tmp_path: Path) -> Path:
-    saved(tmp_path / 'a.png', picture())
+    save(tmp_path / 'a.png', picture())
     rows = [
         region_row('width_data', 'The width of Region [0] is 1.00 meters.'),
         region_row('direction', "Around the 12 o'clock direction."),
         region_row('left_predicate', 'Yes, Region [0] is to the left.', 'qualitative'),
     ]
-    return saved(tmp_path / 'bench.json', json.dumps(rows).encode())
+    return save(tmp_path / 'bench.json', json.dumps(rows).encode())
 
 
 @pytest.mark.parametrize(
@@ -223,10 +223,10 @@ def test_regions_are_drawn_and_qualities_are_judged(regions: Path) -> None:
 def test_rows_of_spatialrgpt_that_are_none(
     tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
-    saved(tmp_path / 'a.png', picture())
+    save(tmp_path / 'a.png', picture())
     rows = [{**region_row('width_data', '1 m'), **change}]
     with pytest.raises(InputError, match=message):
-        SPATIALRGPT.read(saved(tmp_path / 'bench.json', json.dumps(rows).encode()))
+        SPATIALRGPT.read(save(tmp_path / 'bench.json', json.dumps(rows).encode()))
 
 
 def skill(name: str, entity: object = None, container: object = None) -> dict[str, Any]:
@@ -262,14 +262,14 @@ def test_plans_of_vlabench_are_skills_entities_and_their_order(
 ) -> None:
     for task in ('cook', 'sort'):
         example = tmp_path / task / 'example0'
-        saved(example / 'input' / 'instruction.txt', b'Tidy up.\n')
+        save(example / 'input' / 'instruction.txt', b'Tidy up.\n')
         for name in ('input.png', 'input_mask.png'):
-            saved(example / 'input' / name, picture())
+            save(example / 'input' / name, picture())
         plan = json.dumps({'skill_sequence': PLAN}).encode()
-        saved(example / 'output' / 'operation_sequence.json', plan)
+        save(example / 'output' / 'operation_sequence.json', plan)
     with pytest.raises(InputError, match=r'seq_independent_task\.json cannot be read'):
         VLABENCH.read(tmp_path)
-    saved(tmp_path / 'seq_independent_task.json', b'["sort"]')
+    save(tmp_path / 'seq_independent_task.json', b'["sort"]')
     cook, sort = VLABENCH.read(tmp_path)
     assert (cook.id, sort.question_type, len(cook.images)) == ('cook/example0', 'sort', 2)
     assert 'instruction: Tidy up.\n' in cook.wording
@@ -302,8 +302,8 @@ def test_episodes_of_embodiedbench_are_averaged_by_set(
                 'reward': [0.5],
             }
             file = tmp_path / name / 'results' / f'episode_{number}_final_res.json'
-            saved(file, json.dumps(record).encode())
-    saved(tmp_path / 'base' / 'results' / 'summary.json', b'{}')
+            save(file, json.dumps(record).encode())
+    save(tmp_path / 'base' / 'results' / 'summary.json', b'{}')
     out = tmp_path / 'report.json'
     command = ['embodiedbench', '--rows', str(tmp_path), '--json', str(out)]
     assert benchmark.main(command) == 0
@@ -316,14 +316,14 @@ def test_episodes_of_embodiedbench_are_averaged_by_set(
     assert 'mean planner_steps: 1.5' in capsys.readouterr().out
     assert benchmark.main([*command, '--model', 'models/nano']) == 2
     assert 'has what was done in its files' in capsys.readouterr().err
-    saved(tmp_path / 'base' / 'results' / 'episode_9_res.json', b'{"task_success": 2}')
+    save(tmp_path / 'base' / 'results' / 'episode_9_res.json', b'{"task_success": 2}')
     with pytest.raises(InputError, match='task_success is 2, expected'):
         EMBODIEDBENCH.read(tmp_path)
 
 
 def test_predictions_and_a_model_that_sees_are_scored(regions: Path, tmp_path: Path) -> None:
     lines = [{'id': 'width_data', 'prediction': '1 m'}, {'id': 'direction', 'prediction': '?'}]
-    predictions = saved(tmp_path / 'said.jsonl', '\n'.join(map(json.dumps, lines)).encode())
+    predictions = save(tmp_path / 'said.jsonl', '\n'.join(map(json.dumps, lines)).encode())
     out = tmp_path / 'report.json'
     command = ['spatialrgpt-bench', '--rows', str(regions), '--json', str(out), '--cache', 'none']
     assert benchmark.main([*command, '--predictions', str(predictions)]) == 0

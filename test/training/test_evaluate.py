@@ -208,14 +208,14 @@ def test_what_is_kept_is_what_would_be_generated(
     cache = ReplyCache(0, tmp_path / 'cache')
     complete, calls = generation._complete, 0
 
-    def interrupted(*args: Any) -> list[str]:
+    def complete_then_stop(*args: Any) -> list[str]:
         nonlocal calls
         calls += 1
         if calls == 2:
             raise KeyboardInterrupt
         return complete(*args)
 
-    monkeypatch.setattr(generation, '_complete', interrupted)
+    monkeypatch.setattr(generation, '_complete', complete_then_stop)
     with pytest.raises(KeyboardInterrupt):
         generation.generate(str(weights), PROMPTS, sampling, 2, cache)
     assert generation.generate(str(weights), PROMPTS, sampling, 2, cache) == whole

@@ -280,10 +280,10 @@ def test_perception_and_reasoning_lose_on_the_same_questions(
     assert 'perception' not in report['losses']['true']
     assert Path('out/report.html').read_text().count('<svg') == 2
 
-    def refused(*_: Any, **__: Any) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(recordings, '_perceived', refused)  # all of it is in the cache
+    monkeypatch.setattr(recordings, '_perceived', refuse)  # all of it is in the cache
     assert run(**values) == report
 
 

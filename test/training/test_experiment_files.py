@@ -34,7 +34,7 @@ def settings(path: Path) -> dict[str, Any]:
     return value
 
 
-def named(value: object) -> list[str]:
+def names_of(value: object) -> list[str]:
     if isinstance(value, dict):
         value = list(value.values())
     return [str(each) for each in value] if isinstance(value, list) else [str(value or '')]
@@ -56,14 +56,14 @@ def test_what_an_experiment_reads_is_made(path: Path) -> None:
         assert not missing([*read, *recipe.get('judge', [])], there)
         there.add(run['output'])
     keys = ('models', 'model', 'rows', 'worlds', 'judges', 'judge', 'images')
-    assert not missing([path for key in keys for path in named(given.get(key))], there)
+    assert not missing([path for key in keys for path in names_of(given.get(key))], there)
 
 
 @pytest.mark.parametrize('path', RECIPES, ids=lambda path: path.stem)
 def test_what_a_recipe_reads_is_made(path: Path) -> None:
     given = settings(path)
     read = [
-        name for key in ('rows', 'model', 'samples', 'judge') for name in named(given.get(key))
+        name for key in ('rows', 'model', 'samples', 'judge') for name in names_of(given.get(key))
     ]
     assert not missing(read, output_paths())
 

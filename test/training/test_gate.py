@@ -19,7 +19,7 @@ GOOD = {
 EVEN = Latency(1.0, 2.0, 20), Latency(1.0, 2.0, 20)
 
 
-def failed(
+def failed_checks(
     comparison: dict[str, Any], latency: tuple[Latency, Latency] | None = EVEN, **settings: Any
 ) -> list[str]:
     is_judged = settings.pop('is_judged', True)
@@ -33,23 +33,23 @@ def with_second(**values: Any) -> dict[str, Any]:
 
 
 def test_better_candidate_passes() -> None:
-    assert failed(GOOD) == []
+    assert failed_checks(GOOD) == []
 
 
 def test_gain_must_be_proven() -> None:
     unproven = {**GOOD, 'interval_95': (-0.01, 0.11)}
-    assert failed(unproven) == ['gain']
-    assert failed(unproven, min_gain=-0.02) == []
-    assert failed(GOOD, min_gain=0.02) == ['gain']
+    assert failed_checks(unproven) == ['gain']
+    assert failed_checks(unproven, min_gain=-0.02) == []
+    assert failed_checks(GOOD, min_gain=0.02) == ['gain']
     chance = {**GOOD, 'interval_95': (0.05, 0.05), 'p_value': 0.0625}  # five scenes
-    assert failed(chance) == ['gain']
-    assert failed(chance, min_gain=-0.02) == []
+    assert failed_checks(chance) == ['gain']
+    assert failed_checks(chance, min_gain=-0.02) == []
 
 
 def test_candidate_that_answers_as_the_incumbent_does_has_gained_nothing() -> None:
     same = {**GOOD, 'difference': 0.0, 'interval_95': (0.0, 0.0), 'p_value': 1.0}
-    assert failed(same) == ['gain']
-    assert failed(same, min_gain=-0.001) == []
+    assert failed_checks(same) == ['gain']
+    assert failed_checks(same, min_gain=-0.001) == []
 
 
 @pytest.mark.parametrize(
@@ -66,26 +66,26 @@ def test_candidate_that_answers_as_the_incumbent_does_has_gained_nothing() -> No
     ],
 )
 def test_what_got_worse_is_named(values: dict[str, Any], names: list[str]) -> None:
-    assert failed(with_second(**values)) == names
+    assert failed_checks(with_second(**values)) == names
 
 
 def test_gate_without_conditions_lets_everything_pass() -> None:
     worst = with_second(format=0.0, consistency=0.0, unknown={'precision': None, 'recall': 0.0})
     worst |= {'difference': -1.0, 'interval_95': (-1.0, -1.0)}
     open_gate = {'min_gain': -1.0, 'min_format': 0.0, 'min_consistency': 0.0}
-    assert failed(worst, None, **open_gate) == ['unknown: precision', 'unknown: recall']
-    assert failed(worst, None, **open_gate, max_unknown_loss=1.0) == []
+    assert failed_checks(worst, None, **open_gate) == ['unknown: precision', 'unknown: recall']
+    assert failed_checks(worst, None, **open_gate, max_unknown_loss=1.0) == []
 
 
 def test_consistency_that_nobody_judged_passes_only_where_nobody_asked() -> None:
     unjudged = with_second(consistency=None)
-    assert failed(unjudged) == ['consistency']
-    assert failed(unjudged, is_judged=False) == []
+    assert failed_checks(unjudged) == ['consistency']
+    assert failed_checks(unjudged, is_judged=False) == []
     assert 'not judged' in table(gate(unjudged, None, PromotionGateConfig(), is_judged=False))
 
 
 def test_slower_candidate_is_refused() -> None:
     slower = EVEN[0], Latency(1.4, 3.5, 20)
-    assert failed(GOOD, slower) == ['latency p95']
-    assert failed(GOOD, slower, max_latency_ratio=1.3) == ['latency p50', 'latency p95']
-    assert failed(GOOD, None) == []
+    assert failed_checks(GOOD, slower) == ['latency p95']
+    assert failed_checks(GOOD, slower, max_latency_ratio=1.3) == ['latency p50', 'latency p95']
+    assert failed_checks(GOOD, None) == []

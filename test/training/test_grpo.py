@@ -318,14 +318,14 @@ def test_vllm_samples_what_the_trainer_would(folder: Path, python_of_vllm: str, 
     words += ['--learning_rate', '0.02', '--warmup_steps', '0', '--logging_steps', '1']
     words += ['--drop_zero_variance', 'false']  # `kl` is of what is in the loss
 
-    def trained(*command: str) -> subprocess.CompletedProcess[str]:
+    def train_with_vllm(*command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [python_of_vllm, *command], cwd=ROOT, capture_output=True, text=True, check=False
         )
 
     if mode == 'colocate':
         more = ['--use_vllm', 'true', '--vllm_max_model_length', '1024']
-        done = trained('-c', COLOCATED, *words, *more)
+        done = train_with_vllm('-c', COLOCATED, *words, *more)
     else:
         command = [python_of_vllm, '-m', 'vllm.entrypoints.openai.api_server']
         command += ['--model={model}', '--host={host}', '--port={port}', '--dtype=float32']
@@ -336,7 +336,7 @@ def test_vllm_samples_what_the_trainer_would(folder: Path, python_of_vllm: str, 
         profile = profile_from_mapping('nano', {'servers': {'reasoner': server}})
         with ModelServers(profile, folder) as servers:
             url = servers.clients()['reasoner'].base_url()
-            done = trained('-m', 'training.grpo', *words, '--adapter_server', url)
+            done = train_with_vllm('-m', 'training.grpo', *words, '--adapter_server', url)
     assert done.returncode == 0, done.stderr[-3000:]
     history = json.loads((folder / 'out' / 'checkpoint-2' / 'trainer_state.json').read_text())
     steps = [log for log in history['log_history'] if 'grad_norm' in log]

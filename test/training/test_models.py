@@ -18,7 +18,7 @@ from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import Sampling
 from trl import GRPOConfig, SFTConfig
 
-from test.chat.test_weights import LINE, pickled
+from test.chat.test_weights import LINE, pickled_model
 from test.training.test_sft import turning_row
 from training import grpo, sft
 from training.data.grpo import GrpoArguments
@@ -38,14 +38,14 @@ NANO = shared_path('models', 'nano')
 
 def test_a_folder_with_a_pickle_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=LINE):
-        model_folder(str(pickled(tmp_path)))
+        model_folder(str(pickled_model(tmp_path)))
     assert not (tmp_path / 'ran').exists()
 
 
 def test_an_adapter_on_a_pickle_is_refused(tmp_path: Path) -> None:
     adapter = tmp_path / 'adapter'
     adapter.mkdir()
-    base = str(pickled(tmp_path / 'base'))
+    base = str(pickled_model(tmp_path / 'base'))
     (adapter / 'adapter_config.json').write_text(json.dumps({'base_model_name_or_path': base}))
     with pytest.raises(InputError, match=LINE):
         base_folder(model_folder(str(adapter)))
@@ -84,7 +84,7 @@ def test_a_pickle_beside_safetensors_is_not_read(tmp_path: Path) -> None:
     folder = tmp_path / 'model'
     shutil.copytree(NANO, folder)
     pickled_config = (NANO / 'config.json').read_text()
-    pickled(folder)
+    pickled_model(folder)
     (folder / 'config.json').write_text(pickled_config)
     load_model(model_folder(str(folder)))
     assert not (folder / 'ran').exists()
@@ -107,14 +107,14 @@ def start_grpo(model: str, folder: str) -> None:
 
 @pytest.mark.parametrize('use', [start_sft, start_judge, start_grpo])
 def test_no_recipe_starts_from_a_pickle(use: Callable[[str, str], None], tmp_path: Path) -> None:
-    folder = pickled(tmp_path / 'model')
+    folder = pickled_model(tmp_path / 'model')
     with pytest.raises(InputError, match=LINE):
         use(str(folder), str(tmp_path))
     assert not (folder / 'ran').exists()
 
 
 def test_neither_what_is_evaluated_nor_its_judge_may_be_a_pickle(tmp_path: Path) -> None:
-    folder = str(pickled(tmp_path / 'model'))
+    folder = str(pickled_model(tmp_path / 'model'))
     with pytest.raises(InputError, match=LINE):
         evaluate(folder, [turning_row(0, 'test')], MemoryConfig(), Sampling(max_tokens=1))
     with pytest.raises(InputError, match=LINE):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def trained(tmp_path: Path) -> Path:
+def model(tmp_path: Path) -> Path:
     """An untrained model with what training leaves beside it."""
     folder = tmp_path / 'run'
     tokenizer = train_tokenizer(['<think>turned left 30°: 1.2 m.</think>'] * 3, 300)
@@ -31,11 +31,11 @@ def trained(tmp_path: Path) -> Path:
     return folder
 
 
-def test_model_alone_is_kept_with_its_card(trained: Path, tmp_path: Path) -> None:
+def test_model_alone_is_kept_with_its_card(model: Path, tmp_path: Path) -> None:
     target = tmp_path / 'models' / 'nano'
     target.mkdir(parents=True)
     (target / 'README.md').write_text('a card')
-    digest = release(trained, target)
+    digest = release(model, target)
     assert digest.startswith('sha256:')
     assert {path.name for path in target.iterdir()} >= {'README.md', 'model.safetensors'}
     assert not {'training_args.bin', 'checkpoint-1'} & {p.name for p in target.iterdir()}
@@ -43,57 +43,57 @@ def test_model_alone_is_kept_with_its_card(trained: Path, tmp_path: Path) -> Non
     assert json.loads((target / 'generation_config.json').read_text())['do_sample'] is True
 
 
-def test_card_names_the_frozen_sets_once(trained: Path, tmp_path: Path) -> None:
-    (trained / 'manifest.yaml').write_text("'frozen set of rows.jsonl': 'week47, sha256:1'\n")
+def test_card_names_the_frozen_sets_once(model: Path, tmp_path: Path) -> None:
+    (model / 'manifest.yaml').write_text("'frozen set of rows.jsonl': 'week47, sha256:1'\n")
     target = tmp_path / 'nano'
     for _ in range(2):
-        release(trained, target)
+        release(model, target)
         card = (target / 'README.md').read_text()
         assert card.count('week47, sha256:1') == 1
     assert card.startswith('# nano\n')
 
 
 def test_folder_without_weights_is_refused_and_the_target_kept(
-    trained: Path, tmp_path: Path
+    model: Path, tmp_path: Path
 ) -> None:
-    (trained / 'model.safetensors').unlink()
+    (model / 'model.safetensors').unlink()
     target = tmp_path / 'nano'
     target.mkdir()
     with pytest.raises(InputError, match=r'lacks model\.safetensors'):
-        release(trained, target)
+        release(model, target)
     assert target.exists()
 
 
 def test_older_release_is_replaced_and_only_once_the_new_one_is_made(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / 'models' / 'nano'
-    before = release(trained, target)
+    before = release(model, target)
     (target / 'README.md').write_text('a card')
-    config = json.loads((trained / 'config.json').read_text())
-    (trained / 'config.json').write_text(json.dumps({**config, 'note': 'trained on'}))
+    config = json.loads((model / 'config.json').read_text())
+    (model / 'config.json').write_text(json.dumps({**config, 'note': 'trained on'}))
     with monkeypatch.context() as patch:
-        patch.setattr('pathlib.Path.replace', broken)
+        patch.setattr('pathlib.Path.replace', fail)
         with pytest.raises(InputError, match='no space left'):
-            release(trained, target)
+            release(model, target)
     assert model_digest(target) == before
-    assert release(trained, target) == model_digest(target) != before
+    assert release(model, target) == model_digest(target) != before
     assert (target / 'README.md').read_text() == 'a card'
     assert [path.name for path in target.parent.iterdir()] == ['nano']
 
 
-def broken(*_: object) -> None:
+def fail(*_: object) -> None:
     raise OSError(28, 'no space left')
 
 
 def test_release_that_a_killed_process_had_put_aside_is_not_lost(
-    trained: Path, tmp_path: Path
+    model: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / 'models' / 'nano'
-    release(trained, target)
+    release(model, target)
     (target / 'README.md').write_text('a card')
     target.rename(target.with_name('.nano.old'))
-    release(trained, target)
+    release(model, target)
     assert (target / 'README.md').read_text() == 'a card'
     assert [path.name for path in target.parent.iterdir()] == ['nano']
 
@@ -111,15 +111,15 @@ def test_release_that_a_killed_process_had_put_aside_is_not_lost(
     ],
 )
 def test_target_that_would_be_lost_is_refused_and_kept(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, message: str
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, message: str
 ) -> None:
-    release(trained, tmp_path / 'models' / 'nano')
-    shutil.copytree(trained, tmp_path / 'other_run')
+    release(model, tmp_path / 'models' / 'nano')
+    shutil.copytree(model, tmp_path / 'other_run')
     (tmp_path / 'settings').mkdir()
     (tmp_path / 'settings' / 'config.json').write_text('{}')
     (tmp_path / 'README.md').write_text('mine')
     before = everything(tmp_path)
-    assert main([str(trained), str(tmp_path / name)]) == 2
+    assert main([str(model), str(tmp_path / name)]) == 2
     assert message in capsys.readouterr().err
     assert everything(tmp_path) == before
 

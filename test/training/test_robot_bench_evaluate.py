@@ -343,16 +343,16 @@ def test_agreement_between_judges_leaves_out_what_neither_has_read(
 
 
 def test_people_agree_with_a_judge_by_the_median_of_their_scores() -> None:
-    def scored(number: int, score: int | None, *people: float) -> ScoredAnswer:
+    def scored_answer(number: int, score: int | None, *people: float) -> ScoredAnswer:
         item = replace(ITEM, scene_id=str(number))
         return ScoredAnswer(item, 'x', (score,), people=people)
 
     some = [
-        scored(0, 0, 0, 0, 3),
-        scored(1, 1, 1),
-        scored(2, 2, 1, 3),
-        scored(3, 3, 3),
-        scored(4, None, 0),
+        scored_answer(0, 0, 0, 0, 3),
+        scored_answer(1, 1, 1),
+        scored_answer(2, 2, 1, 3),
+        scored_answer(3, 3, 3),
+        scored_answer(4, None, 0),
     ]
     [pair] = agreement_figures(some, ['j'])
     assert (pair['n'], pair['r'], pair['equal']) == (4, pytest.approx(1.0), 1.0)

@@ -23,7 +23,7 @@ import pytest
 from test.arm.arms import (
     camera,
     episode,
-    rested,
+    samples_at_rest,
     STEP_NS,
     T0_NS,
     TASK,
@@ -39,7 +39,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TRUTH = truth_of_bag()
-STATES = [ArmState(T0_NS + STEP_NS * number, place) for number, (place, _) in enumerate(rested())]
+STATES = [
+    ArmState(T0_NS + STEP_NS * number, place)
+    for number, (place, _) in enumerate(samples_at_rest())
+]
 PLAN = [
     'reach for the red block',
     'grasp the red block',

@@ -294,11 +294,11 @@ def test_recall_tells_what_the_lines_of_the_scene_say() -> None:
 
 
 def test_phrases_come_again_and_only_of_the_tokens_that_are_given() -> None:
-    def made(seed: int) -> list[list[int]]:
+    def make(seed: int) -> list[list[int]]:
         return [e['input_ids'] for e in phrase_examples(200, 300, range(10, 500), seed)]
 
-    sequences = made(1)
-    assert sequences == made(1) != made(2)
+    sequences = make(1)
+    assert sequences == make(1) != make(2)
     assert {token for tokens in sequences for token in tokens} == set(range(10, 500))
     lengths = [len(tokens) for tokens in sequences]
     assert 64 <= min(lengths) < 80

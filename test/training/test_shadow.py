@@ -78,7 +78,7 @@ def report(*pairs: ShadowPair) -> dict[str, Any]:
     return shadow_report(ShadowedRecordings(pairs, ()), 'sha256:s', 'sha256:c')
 
 
-def failed(found: dict[str, Any], **settings: Any) -> list[str]:
+def failed_checks(found: dict[str, Any], **settings: Any) -> list[str]:
     checks = shadow_checks(found, ShadowGateConfig(**settings), PromotionGateConfig())
     return [check.name for check in checks if not check.passed]
 
@@ -97,7 +97,7 @@ def test_better_candidate_passes_with_its_figures() -> None:
     assert low <= 0.5 <= high
     assert found['by_source'] == {'label': 40, 'odometry': 40}
     assert found['same'] == 40
-    assert failed(found) == []
+    assert failed_checks(found) == []
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_better_candidate_passes_with_its_figures() -> None:
 def test_what_the_shadow_did_worse_is_named(
     pairs: tuple[ShadowPair, ...], names: list[str]
 ) -> None:
-    assert failed(report(*pairs)) == names
+    assert failed_checks(report(*pairs)) == names
 
 
 def test_waiting_counts_for_neither_model() -> None:
@@ -134,22 +134,22 @@ def test_waiting_counts_for_neither_model() -> None:
     assert found['latency_s'] == [[1.0, 1.0], pytest.approx([1.4, 1.4])]
     assert found['generation_s'] == [pytest.approx([0.9, 0.9]), pytest.approx([1.26, 1.26])]
     assert found['waited_s'] == [[7.0, 7.0], [0.0, 0.0]]
-    assert failed(found) == []
+    assert failed_checks(found) == []
     slower = (replace(pair, shadow=answer_of(CANDIDATE, 'B', 1.6)) for pair in late)
-    assert 'shadow: latency p50' in failed(report(*slower))
+    assert 'shadow: latency p50' in failed_checks(report(*slower))
 
 
 def test_recordings_of_before_tell_no_generation() -> None:
     before = (replace(pair, given=replace(pair.given, generation_ns=0)) for pair in SLOWER)
     found = report(*before)
     assert found['generation_s'] == [[0.0, 0.0]] * 2
-    assert failed(found) == ['shadow: latency p50', 'shadow: latency p95']
+    assert failed_checks(found) == ['shadow: latency p50', 'shadow: latency p95']
 
 
 def test_settings_decide_what_is_enough() -> None:
     worse = report(*pairs_of('BB' * 40, 'AB' * 40))
-    assert failed(worse, shadow_min_gain=-1.0) == []
-    assert failed(report(*BETTER[:20]), shadow_min_questions=20) == []
+    assert failed_checks(worse, shadow_min_gain=-1.0) == []
+    assert failed_checks(report(*BETTER[:20]), shadow_min_questions=20) == []
 
 
 def test_pairs_of_other_models_do_not_count() -> None:

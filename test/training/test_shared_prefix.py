@@ -136,7 +136,7 @@ def test_models_whose_config_names_no_padding_generate_too(
     assert torch.equal(*said)
 
 
-def shared(ids: Tensor, mask: Tensor, limit: int) -> tuple[int, list[int]] | None:
+def shared_prefix_of(ids: Tensor, mask: Tensor, limit: int) -> tuple[int, list[int]] | None:
     found = shared_columns(ids, mask, limit)
     return found and (found[0], found[1].tolist())
 
@@ -144,8 +144,8 @@ def shared(ids: Tensor, mask: Tensor, limit: int) -> tuple[int, list[int]] | Non
 def test_as_many_columns_are_shared_as_save_most() -> None:
     ids = torch.tensor([[5, 6, 7, 8, 9], [5, 6, 7, 8, 2], [5, 6, 3, 3, 3], [5, 6, 3, 3, 4]])
     mask = torch.ones_like(ids)
-    assert shared(ids, mask, 4) == (4, [0, 0, 1, 1])
-    assert shared(ids, mask, 2) == (2, [0, 0, 0, 0])
+    assert shared_prefix_of(ids, mask, 4) == (4, [0, 0, 1, 1])
+    assert shared_prefix_of(ids, mask, 2) == (2, [0, 0, 0, 0])
     assert shared_columns(ids, mask, 0) is None
     assert shared_columns(ids[:1], mask[:1], 4) is None
     # Padding is no token: what stands in its place is not looked at.
@@ -162,7 +162,7 @@ def test_questions_about_a_scene_are_laid_out_so_that_it_ends_in_one_column(
     ids, mask = batch['input_ids'], batch['attention_mask']
     assert ids.shape[1] % 8 == 0
     assert [ids[i][mask[i].bool()].tolist() for i in range(len(rows))] == rows
-    assert shared(ids, mask, ids.shape[1]) == (32, [0, 0, 0, 1, 1, 1, 2, 2, 2])
+    assert shared_prefix_of(ids, mask, ids.shape[1]) == (32, [0, 0, 0, 1, 1, 1, 2, 2, 2])
     plain, sharing = models
     fused = {**batch, 'fused_lm_head': True}
     assert sharing(**fused).log_probs.sum().item() == pytest.approx(

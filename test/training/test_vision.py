@@ -212,11 +212,11 @@ def test_supervised_training_with_images_moves_the_eyes_and_evaluation_shows_the
     processor = type(load_processor(tmp_path / 'out', 0))
     read = processor.__call__
 
-    def watched(self: Any, **given: Any) -> Any:
+    def watch_call(self: Any, **given: Any) -> Any:
         pictures.append(given.get('images'))
         return read(self, **given)
 
-    monkeypatch.setattr(processor, '__call__', watched)
+    monkeypatch.setattr(processor, '__call__', watch_call)
     assert evaluate.main(['--model', *asked, '--images', str(folder / 'images')]) == 0
     (images, unseen) = pictures  # the blind baseline is shown none
     assert [image.size for image in images] == 4 * [(320, 240)]
@@ -302,11 +302,11 @@ def test_a_small_vision_language_model_is_trained_on_images(
     seen: list[Any] = []
     generate = GRPOTrainer._generate_single_turn
 
-    def watched(self: Any, prompt_ids: Any, images: Any, *rest: Any, **more: Any) -> Any:
+    def watch_call(self: Any, prompt_ids: Any, images: Any, *rest: Any, **more: Any) -> Any:
         seen.append(images)
         return generate(self, prompt_ids, images, *rest, **more)
 
-    monkeypatch.setattr(GRPOTrainer, '_generate_single_turn', watched)
+    monkeypatch.setattr(GRPOTrainer, '_generate_single_turn', watch_call)
     grpo.train(arguments, config)
     assert len(seen) == 2
     assert all(image[0].size == (320, 240) for images in seen for image in images)
@@ -330,12 +330,14 @@ class Probabilities:
         generate = Qwen2VLForConditionalGeneration.generate
         score = GRPOTrainer._get_per_token_logps_and_entropies
 
-        def generated(model: Any, **given: Any) -> Any:
+        def generate_and_keep(model: Any, **given: Any) -> Any:
             done = generate(model, **given, return_dict_in_generate=True, output_logits=True)
             self._sample(given, done)
             return done.sequences
 
-        def scored(trainer: Any, model: Any, ids: Any, mask: Any, keep: int, **more: Any) -> Any:
+        def keep_scores(
+            trainer: Any, model: Any, ids: Any, mask: Any, keep: int, **more: Any
+        ) -> Any:
             found = score(trainer, model, ids, mask, keep, **more)
             for tokens, used, values in zip(ids, mask.bool(), found[0].detach(), strict=True):
                 prompt, completion = tokens[:-keep][used[:-keep]], tokens[-keep:][used[-keep:]]
@@ -343,8 +345,8 @@ class Probabilities:
                 self.trained[key] = values[used[-keep:]].tolist()
             return found
 
-        monkeypatch.setattr(Qwen2VLForConditionalGeneration, 'generate', generated)
-        monkeypatch.setattr(GRPOTrainer, '_get_per_token_logps_and_entropies', scored)
+        monkeypatch.setattr(Qwen2VLForConditionalGeneration, 'generate', generate_and_keep)
+        monkeypatch.setattr(GRPOTrainer, '_get_per_token_logps_and_entropies', keep_scores)
 
     def _sample(self, given: Any, done: Any) -> None:
         drawn = done.sequences[:, given['input_ids'].shape[1] :]

@@ -17,20 +17,20 @@ S = 1_000_000_000
 OPTICAL = quaternion_from_matrix(BODY_FROM_OPTICAL)
 
 
-def turned(yaw_deg: float) -> tuple[float, float, float, float]:
+def yaw_to(yaw_deg: float) -> tuple[float, float, float, float]:
     return quaternion_from_matrix(rotation_from_ypr(math.radians(yaw_deg), 0.0, 0.0))
 
 
 def tree(*, odom: bool = True, map_: bool = False) -> TransformTree:
     """A robot that drives 1 m/s ahead; its camera is 1 m up, looks left, and is optical."""
     made = TransformTree()
-    made.add_static('/camera_link', Pose((0.2, 0.0, 1.0), turned(90), '/base_link'))
+    made.add_static('/camera_link', Pose((0.2, 0.0, 1.0), yaw_to(90), '/base_link'))
     made.add_static('eye', Pose((0.0, 0.0, 0.0), OPTICAL, 'camera_link'))
     for second in range(4):
         if odom:
-            made.add('base_link', second * S, Pose((float(second), 0.0, 0.0), turned(0), 'odom'))
+            made.add('base_link', second * S, Pose((float(second), 0.0, 0.0), yaw_to(0), 'odom'))
         if map_:
-            made.add('odom', second * S, Pose((100.0, 0.0, 0.0), turned(0), 'map'))
+            made.add('odom', second * S, Pose((100.0, 0.0, 0.0), yaw_to(0), 'map'))
     return made
 
 
@@ -51,7 +51,7 @@ def test_camera_is_where_the_chain_puts_it_at_the_stamp(frame: str) -> None:
 def test_turn_between_two_transforms_is_a_share_of_the_way() -> None:
     made = TransformTree()
     for second, yaw_deg in enumerate((170, -170)):
-        made.add('eye_link', second * S, Pose((0.0, 0.0, 0.0), turned(yaw_deg), 'r1/map'))
+        made.add('eye_link', second * S, Pose((0.0, 0.0, 0.0), yaw_to(yaw_deg), 'r1/map'))
     pose = made.camera_at('eye_link', S // 4)
     assert isinstance(pose, Pose)
     assert math.degrees(yaw_pitch_roll(pose.rotation())[0]) == pytest.approx(175)
@@ -66,14 +66,14 @@ def test_broken_chain_says_where_it_ends() -> None:
 
 def test_loop_of_transforms_ends() -> None:
     made = TransformTree()
-    made.add_static('a', Pose((0.0, 0.0, 0.0), turned(0), 'b'))
-    made.add_static('b', Pose((0.0, 0.0, 0.0), turned(0), 'a'))
+    made.add_static('a', Pose((0.0, 0.0, 0.0), yaw_to(0), 'b'))
+    made.add_static('b', Pose((0.0, 0.0, 0.0), yaw_to(0), 'a'))
     assert 'they end at b' in reason(made.camera_at('a', S))
 
 
 def test_gap_is_refused_not_bridged() -> None:
     made = tree()
-    made.add('base_link', 9 * S, Pose((9.0, 0.0, 0.0), turned(0), 'odom'))
+    made.add('base_link', 9 * S, Pose((9.0, 0.0, 0.0), yaw_to(0), 'odom'))
     gap = 'the transform of base_link in odom has gaps at images'
     assert reason(made.camera_at('eye', 6 * S)) == gap
     assert reason(made.camera_at('eye', 10 * S)) == gap
@@ -81,7 +81,7 @@ def test_gap_is_refused_not_bridged() -> None:
 
 def test_frame_with_two_parents_is_refused() -> None:
     made = tree()
-    made.add('base_link', 4 * S, Pose((4.0, 0.0, 0.0), turned(0), 'map'))
+    made.add('base_link', 4 * S, Pose((4.0, 0.0, 0.0), yaw_to(0), 'map'))
     assert reason(made.camera_at('eye', S)) == 'base_link has two parents, odom and map'
 
 
@@ -94,7 +94,7 @@ def test_waiting_ends_when_all_that_moves_is_known() -> None:
 
 def test_a_frame_is_told_in_one_of_another_branch() -> None:
     """A table and a tool on one base: neither is above the other."""
-    quarter = turned(90.0)
+    quarter = yaw_to(90.0)
     tree = TransformTree()
     tree.add_static('table', Pose((1.0, 0.0, 0.5), quarter, 'base'))
     tree.add('tool', 0, Pose((1.0, 0.2, 0.7), (0.0, 0.0, 0.0, 1.0), 'base'))

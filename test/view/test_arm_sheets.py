@@ -45,11 +45,11 @@ def texts_of_sheet(path: Path, count: int, monkeypatch: pytest.MonkeyPatch) -> l
     """What is written into the picture of a demonstration with so many keypoints."""
     written: list[str] = []
 
-    def noted(lines: Sequence[Line], width: int) -> NDArray[np.uint8]:
+    def note_and_draw(lines: Sequence[Line], width: int) -> NDArray[np.uint8]:
         written.extend(line.text for line in lines)
         return text_block(lines, width)
 
-    monkeypatch.setattr(sheet, 'text_block', noted)
+    monkeypatch.setattr(sheet, 'text_block', note_and_draw)
     stamps = 1_000_000_000 + 100_000_000 * np.arange(10 * count)
     positions = np.asarray(np.linspace((0.0, 0.0, 0.1), (0.3, 0.0, 0.1), 10 * count), np.float64)
     shown = Demonstration(stamps, positions, task='stack the blocks')

@@ -32,18 +32,18 @@ def map_image(
     return np.asarray(image, np.int16)
 
 
-def coloured(image: NDArray[np.int16]) -> int:
+def coloured_pixels(image: NDArray[np.int16]) -> int:
     """Pixels with a colour above the legend."""
     part = image[:-60]
     return int((np.ptp(part, axis=2) > 20).sum())
 
 
 def test_a_landmark_is_drawn_in_colour_and_one_that_is_gone_hollow(tmp_path: Path) -> None:
-    bare = coloured(map_image(tmp_path))
-    here = coloured(map_image(tmp_path, SOFA))
+    bare = coloured_pixels(map_image(tmp_path))
+    here = coloured_pixels(map_image(tmp_path, SOFA))
     gone = Landmark('sofa', SOFA.position, 0, SOFA.size, status=LandmarkStatus.GONE)
     assert bare == 0
-    assert here > 5 * coloured(map_image(tmp_path, gone)) > 0
+    assert here > 5 * coloured_pixels(map_image(tmp_path, gone)) > 0
 
 
 @pytest.mark.parametrize('path', [(), PATH[:1]])
