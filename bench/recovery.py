@@ -4,9 +4,9 @@
 All nodes of the launch file, the server of the shipped model and a 30 Hz camera run, and what ends
 is started again as `use_respawn:=true` does it. Each node and the model server are killed
 (SIGKILL), and the camera is unplugged for a while. Measured from the fault, or for the camera from
-its return, until all nodes are active and an answer of the primary model is FRESH by an image that
-was taken since. The time that what was started again, or for the camera the model, waited for a
-processor that others had is left out, and printed beside.
+when DDS has found its return, until all nodes are active and an answer of the primary model is
+FRESH by an image that was taken since. The time that what was started again, or for the camera the
+model, waited for a processor that others had is left out, and printed beside.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def main(args: argparse.Namespace) -> int:
 def measure(faults: list[str], away_s: float, folder: Path) -> list[FaultRecovery]:
     """Let these faults happen, one after the other."""
     environment = own_environment()
-    with watching() as watch, plugged_camera() as camera, _running(folder, environment) as kept:
+    with watching() as watch, _running(folder, environment) as kept, plugged_camera() as camera:
         if not watch.await_fresh(time.time_ns(), NODES):
             sys.exit(f'bench: error: no fresh answer at all: {kept.last_words()}')
         recoveries = []
@@ -177,15 +177,20 @@ def watching() -> Iterator[_Watch]:
 
 
 class _Camera:
-    """A camera that can be unplugged: its publisher goes, and comes back as another one."""
+    """A camera that can be unplugged: its publisher goes, and comes back as another one.
+
+    It pans to and fro, and comes back at the farther end: the view of the last keyframe would be
+    no new one, and answers would rest on images from before until it has moved on.
+    """
 
     def __init__(self) -> None:
         views = [image_message(view, 'raw') for view in wall_views(640, 480)]
         self._messages = views + views[-2:0:-1]
+        self._count = 0
         self.plug()
 
     def plug(self) -> None:
-        """Send images from now on; returns with the first one."""
+        """Send images from now on; returns with the first one that DDS has a subscriber for."""
         self._is_away, has_sent = threading.Event(), threading.Event()
         arguments = (self._is_away, has_sent)
         self._thread = threading.Thread(target=self._send, args=arguments, daemon=True)
@@ -202,13 +207,16 @@ class _Camera:
         rclpy.init(args=[], context=context)
         node = rclpy.create_node('camera', context=context)
         publisher = node.create_publisher(Image, 'image', topics.SENSOR)
-        count = 0
+        half = len(self._messages) // 2
+        is_near_start = abs(self._count % len(self._messages) - half) > half / 2
+        self._count = half if is_near_start else 0
         while not is_away.wait(1 / RATE_HZ):
-            msg = self._messages[count % len(self._messages)]
+            msg = self._messages[self._count % len(self._messages)]
             msg.header.stamp = node.get_clock().now().to_msg()
             publisher.publish(msg)
-            has_sent.set()
-            count += 1
+            if publisher.get_subscription_count():
+                has_sent.set()
+            self._count += 1
         node.destroy_node()
         rclpy.try_shutdown(context=context)
 
