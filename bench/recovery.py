@@ -102,7 +102,7 @@ def main(args: argparse.Namespace) -> int:
 def measure(faults: list[str], away_s: float, folder: Path) -> list[FaultRecovery]:
     """Let these faults happen, one after the other."""
     environment = own_environment()
-    with watching() as watch, _running(folder, environment) as kept, plugged_camera() as camera:
+    with watching() as watch, plugged_camera() as camera, _running(folder, environment) as kept:
         if not watch.await_fresh(time.time_ns(), NODES):
             sys.exit(f'bench: error: no fresh answer at all: {kept.last_words()}')
         recoveries = []
@@ -187,15 +187,19 @@ class _Camera:
         views = [image_message(view, 'raw') for view in wall_views(640, 480)]
         self._messages = views + views[-2:0:-1]
         self._count = 0
-        self.plug()
+        self.plug(0.0)
 
-    def plug(self) -> None:
-        """Send images from now on; returns with the first one that DDS has a subscriber for."""
+    def plug(self, timeout_s: float = _TIMEOUT_S) -> None:
+        """Send images from now on; returns with the first one that DDS has a subscriber for.
+
+        Args:
+            timeout_s: How long it waits for a subscriber.
+        """
         self._is_away, has_sent = threading.Event(), threading.Event()
         arguments = (self._is_away, has_sent)
         self._thread = threading.Thread(target=self._send, args=arguments, daemon=True)
         self._thread.start()
-        has_sent.wait(_TIMEOUT_S)
+        has_sent.wait(timeout_s)
 
     def unplug(self) -> None:
         """Send none any more."""
