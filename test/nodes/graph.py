@@ -212,6 +212,13 @@ class Graph:
         assert done.wait(timeout_s), f'no result within {timeout_s} s'
         return future.result()
 
+    def _in_executor(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function in the thread that hears responses.
+
+        An action client of rclpy loses a response that comes before it has noted its request.
+        """
+        return self.result(self.spinners[0].executor.create_task(function, *arguments))
+
     def inbox(self, kind: type[Any], topic: str, profile: QoSProfile | int = 10) -> Inbox:
         """Collect the messages of a topic."""
         inbox = Inbox()
@@ -237,14 +244,17 @@ class Graph:
         client = ActionClient(self.outsider, kind, name)
         assert client.wait_for_server(TIMEOUT_S), f'no action {name}'
         heard = [] if feedback is None else feedback
-        future = client.send_goal_async(goal, lambda msg: heard.append(msg.feedback))
-        handle = self.result(future)
+
+        def hear(msg: Any) -> None:
+            heard.append(msg.feedback)
+
+        handle = self.result(self._in_executor(client.send_goal_async, goal, hear))
         assert handle.accepted
         return handle
 
     def goal_result(self, handle: Any, timeout_s: float = TIMEOUT_S) -> tuple[int, Any]:
         """Wait for the end of a goal and return its status and result."""
-        response = self.result(handle.get_result_async(), timeout_s)
+        response = self.result(self._in_executor(handle.get_result_async), timeout_s)
         return response.status, response.result
 
     def parameter(self, node: ManagedNode, name: str, value: Any) -> Any:
