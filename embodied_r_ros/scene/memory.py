@@ -30,7 +30,7 @@ _WORD = re.compile(r'[^\W\d_]+')
 _PIECES = re.compile(r'[A-Za-z]+|\d|[^\s\w]|\s(?=\d)', re.ASCII)
 _ONE_TOKEN = '°'  # our own words have it, and every vocabulary
 # Words that say nothing about which delta a question is about.
-_COMMON_WORDS = """
+_COMMON_TEXT = """
 a about after all am among and any are at be been before between but by camera can cannot could
 degrees did direction do does down during each ever far few first for forward from go gone had
 has have how i in into is it its last least left many me more most moved much my near nearest
@@ -39,7 +39,7 @@ robot robots saw say see seen side so some start starting than that the their th
 they thing things this those to total turn turned under unknown up view was we were what when
 where which while who whole why will with would you your
 """
-_COMMON = frozenset(_COMMON_WORDS.split())
+COMMON_WORDS = frozenset(_COMMON_TEXT.split())
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _piece_tokens(piece: str) -> int:
 def question_terms(question: str, options: Sequence[str] = ()) -> frozenset[str]:
     """Words of a question that name its subject, in lower case."""
     words = _WORD.findall(' '.join([question, *options]).lower())
-    return frozenset(word for word in words if len(word) > 2 and word not in _COMMON)
+    return frozenset(word for word in words if len(word) > 2 and word not in COMMON_WORDS)
 
 
 def mentions(delta: SemanticDelta, terms: frozenset[str]) -> int:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from embodied_r_ros.types.geometry import Pose
+    from numpy.typing import NDArray
 
 NAN = math.nan
 Box = tuple[float, float, float, float]
@@ -368,6 +369,26 @@ class NetMotion:
     unknown: int = 0  # actions that are unknown, or are not of the grammar
 
 
+def step_rotation_and_move(
+    steps: Iterable[MotionStep],
+) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
+    """Rotation (3, 3) and move (3,) [m] of the steps of an action; None: one has no amount."""
+    move, turns = np.zeros(3), dict.fromkeys(('turned', 'tilted', 'rolled'), 0.0)
+    unmeasured: set[str] = set()
+    for step in steps:
+        if step.amount is None:
+            unmeasured.add(step.verb)
+        elif step.verb == 'moved':
+            move += step.amount * np.array(_AXES[step.direction])
+        else:
+            turns[step.verb] += _SIGNS[step.direction] * step.amount
+    rotation = rotation_from_ypr(*map(math.radians, turns.values()))
+    return (
+        None if unmeasured & turns.keys() else rotation,
+        None if 'moved' in unmeasured else move,
+    )
+
+
 def net_motion(actions: Iterable[str]) -> NetMotion:
     """Put actions together. Each one moves first and turns then, as `wording` writes them.
 
@@ -382,17 +403,17 @@ def net_motion(actions: Iterable[str]) -> NetMotion:
         if steps is None:
             unknown += 1
             continue
-        move, turns = np.zeros(3), dict.fromkeys(('turned', 'tilted', 'rolled'), 0.0)
-        for step in steps:
-            if step.amount is None:
-                unmeasured[step.text()] = None
-            elif step.verb == 'moved':
-                move += step.amount * np.array(_AXES[step.direction])
-            else:
-                turns[step.verb] += _SIGNS[step.direction] * step.amount
-        position += rotation @ move
-        rotation = rotation @ rotation_from_ypr(*map(math.radians, turns.values()))
-        turned_deg += turns['turned']
+        unmeasured |= dict.fromkeys(step.text() for step in steps if step.amount is None)
+        measured = [step for step in steps if step.amount is not None]
+        turns, move = step_rotation_and_move(measured)
+        if turns is not None and move is not None:  # as those that are measured are
+            position += rotation @ move
+            rotation = rotation @ turns
+        turned_deg += sum(
+            _SIGNS[step.direction] * (step.amount or 0.0)
+            for step in measured
+            if step.verb == 'turned'
+        )
     turn, tilt, roll = map(math.degrees, yaw_pitch_roll(rotation))
     turn += 360 * round((turned_deg - turn) / 360)
     x, y, z = map(float, position)
