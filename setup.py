@@ -18,7 +18,14 @@ nodes = (
 # With a sourced ROS, NumPy, SciPy and OpenCV are the system's, which rosdep installs. Its OpenCV
 # has no metadata: pip would put a second one over it, with a NumPy that cv_bridge is not compiled
 # for, and a command of colcon that comes to import `pkg_resources` would end for want of it.
-of_the_system = ['numpy>=1.21', 'opencv-python-headless>=4.5', 'scipy>=1.8']
+of_the_system = [
+    'numpy>=1.21',
+    'opencv-python-headless>=4.5',
+    'scipy>=1.8',
+    # Sentence embeddings, which read questions. Its files alone are used: with a sourced ROS,
+    # whose NumPy it does not take, set-up installs it without its dependencies.
+    'wordllama>=0.4',
+]
 _PAGE = ('html', 'css', 'js', 'svg')  # files of the review page
 core = [
     'argcomplete>=1.8',
@@ -28,6 +35,8 @@ core = [
     'backports.zstd>=1; python_version < "3.14"',
     'mcap>=1.6',
     'rosbags>=0.11',
+    'safetensors>=0.4',
+    'tokenizers>=0.19',
     'tqdm>=4.57',
 ]
 unsaid = "requests; python_version < '3.11'"  # by the transformers of Python 3.10
@@ -114,7 +123,13 @@ setup(
     name=package_name,
     version='0.2.0',
     packages=find_packages(include=['embodied_r_ros', 'embodied_r_ros.*']),
-    package_data={package_name: ['py.typed', *(f'view/review/*.{kind}' for kind in _PAGE)]},
+    package_data={
+        package_name: [
+            'py.typed',
+            'reasoning/*.yaml',
+            *(f'view/review/*.{kind}' for kind in _PAGE),
+        ]
+    },
     data_files=[
         ('share/ament_index/resource_index/packages', [f'resource/{package_name}']),
         (f'share/{package_name}', ['package.xml', 'CHANGELOG.rst', 'LICENSE']),

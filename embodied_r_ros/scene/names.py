@@ -41,6 +41,14 @@ _IRREGULAR = {
     **dict.fromkeys(('somebody', 'someone', 'anybody', 'anyone'), 'person'),
     'men': 'man', 'women': 'woman', 'children': 'child', 'mice': 'mouse',
 }  # fmt: skip
+# What people call a coarse shape of `vocabulary.SHAPES`.
+_SHAPE_WORDS = {
+    'round': ('ball', 'sphere'),
+    'tall': ('pole', 'pillar', 'post', 'column', 'cylinder', 'tower'),
+    'flat': ('plate', 'slab', 'board', 'mat', 'tile'),
+    'blocky': ('box', 'cube', 'block', 'crate', 'cuboid'),
+}
+_SHAPE_OF = {word: shape for shape, words in _SHAPE_WORDS.items() for word in words}
 ANYTHING = ('object', 'objects', 'thing', 'things', 'item', 'items', 'one', 'ones', 'stuff')
 # Things whose name is more often another word: a name only where an article or number is before.
 _VERBS = frozenset({'can', 'saw', 'watch', 'stand', 'light', 'orange', 'fan', 'picture', 'cap'})
@@ -100,13 +108,14 @@ def _vocabulary(labels: tuple[str, ...]) -> tuple[re.Pattern[str], dict[str, str
     groups = {thing.group for thing in named_things().values()}
     also = [name for names in _ALSO.values() for name in names]
     own = [LabelParts.of(label).name for label in labels]
-    words = {name: name for name in (*groups, *COCO, *also, *named_things(), *own) if name}
+    names = (*groups, *COCO, *also, *_SHAPE_OF, *named_things(), *own)
+    words = {name: name for name in names if name}
     words |= {plural(name): name for name in words}
     words |= _IRREGULAR | dict.fromkeys(ANYTHING, '')
-    names = '|'.join(map(re.escape, sorted(words, key=len, reverse=True)))
+    every = '|'.join(map(re.escape, sorted(words, key=len, reverse=True)))
     colours = '|'.join(sorted(COLOUR_WORDS))
     pattern = rf'(?<!\w)(?:(?P<colour>{colours})\s+)?(?:(?P<shape>{"|".join(SHAPES)})\s+)?'
-    return re.compile(rf'{pattern}(?P<name>{names})(?!\w)'), words
+    return re.compile(rf'{pattern}(?P<name>{every})(?!\w)'), words
 
 
 def find_names(text: str, labels: Sequence[str]) -> list[Name]:
@@ -144,10 +153,25 @@ def _with_labels(name: Name, labels: tuple[str, ...]) -> Name:
     exact = tuple(label for label in labels if label.lower() in own)
     if fitting := exact or tuple(label for label in labels if name.fits(label.lower())):
         return replace(name, labels=fitting)
-    # A dining table may be what the scene knows as a table.
-    rest = name.kind.split()[1:]
-    whole = tuple(label for label in labels if rest and label.lower() == ' '.join(rest))
-    return replace(name, labels=whole, is_guess=bool(whole))
+    # A dining table may be what the scene knows as a table, a red cube a red object.
+    rest = ' '.join(name.kind.split()[1:])
+    alike = tuple(label for label in labels if (rest and label.lower() == rest))
+    alike = alike or _by_shape(name, labels)
+    return replace(name, labels=alike, is_guess=bool(alike))
+
+
+def _by_shape(name: Name, labels: tuple[str, ...]) -> tuple[str, ...]:
+    """Labels of colour and shape alone that a name of its shape may mean."""
+    shape = _SHAPE_OF.get(name.kind, '')
+    parts = {label: LabelParts.of(label) for label in labels} if shape else {}
+    coloured = {
+        label: each
+        for label, each in parts.items()
+        if not each.name and (not name.colour or each.colour == name.colour)
+    }
+    fitting = tuple(label for label, each in coloured.items() if each.shape == shape)
+    unsaid = tuple(label for label, each in coloured.items() if not each.shape)
+    return fitting or unsaid
 
 
 def _misspelt(text: str, names: list[Name], labels: tuple[str, ...]) -> list[Name]:

@@ -9,10 +9,12 @@ are in metres, angles in degrees, bearings positive to the left (REP 103).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from itertools import pairwise
 import math
+import re
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.scene.map_relations import (
@@ -28,7 +30,9 @@ from embodied_r_ros.scene.map_relations import (
     turn_deg,
 )
 from embodied_r_ros.scene.names import Name, resolve
+from embodied_r_ros.scene.sightings import LabelParts
 from embodied_r_ros.scene.track import Sight, sights_of, Stand, stands_of
+from embodied_r_ros.types.deltas import parse_action
 from embodied_r_ros.types.geometry import NS_PER_S, wrap_angle_rad, yaw_pitch_roll
 from embodied_r_ros.types.landmarks import Landmark, LandmarkStatus, newest_stamp_ns, PathPoint
 from embodied_r_ros.types.things import plural, with_article
@@ -44,7 +48,12 @@ if TYPE_CHECKING:
 ROBOT, START = 'robot', 'start'  # places that are no things
 _VIEW_DEG = 60.0  # across: how much a camera of unknown lens is taken to see
 _IN_VIEW_NS = NS_PER_S // 2  # what was seen so long ago is still in view
+_SIDES = {'ahead': 0.0, 'left': 90.0, 'right': -90.0, 'behind': 180.0}
+_HALF_SIDE_DEG = 50.0
+_ROUGH = 0.6  # of the distance of middles: sizes of views alone do not give less
+_HERE_NS = 10 * NS_PER_S
 _CLEAR = 1.15  # by which factor the nearest must be nearer
+_MOST_UNKNOWN = 0.25  # share of the turns that may be unknown where the side is clear
 _TURN_DEG = 15.0  # net turns from here on have a side
 _MOVE_M = 0.15
 _SAME_M, _SAME_SHARE = 0.6, 0.25  # sights of one label so near to one another are of one thing
@@ -366,26 +375,49 @@ class Scene:
     # The tools. Names may be in a person's words; `robot` and `start` are places as well.
 
     def things(self, scope: str = 'all') -> Result:
-        """What was seen: everything, or what is in view now.
+        """What was seen: everything, or what is in view now or was just now.
 
         Args:
-            scope: 'all' or 'now'.
+            scope: 'all', 'now', 'here' (in view within the last 10 s), or a side of the robot:
+                'ahead', 'left', 'right', 'behind'.
         """
         now = [thing for thing in self.all_things if self._is_in_view(thing)]
         every = [thing for thing in self.all_things if not thing.is_gone]
-        chosen = now if scope == 'now' else every
+        here = [thing for thing in every if self.now_ns - thing.last_ns <= _HERE_NS]
+        chosen = {'now': now, 'here': here}.get(scope, every)
+        if scope in _SIDES:
+            return self._on_side(scope, every)
         if not self.deltas and not self.place:
             return _unknown('things', (scope,), 'nothing was seen yet')
         told = [_listed([self._describe(thing) for thing in now], 'In view now') if now else '']
-        if scope == 'all':
-            counts = [_counted(label, every) for label in _by_count(every)]
-            told.append(_listed(counts, 'Seen in all') if counts else 'Nothing was recognised')
+        if scope != 'now':
+            counts = [_counted(label, chosen) for label in _by_count(chosen)]
+            told.append(
+                _listed(counts, 'Seen in all' if scope == 'all' else 'Just now')
+                if counts
+                else 'Nothing was recognised'
+            )
         text = ' '.join(f'{part}.' for part in told if part) or 'Nothing is in view now.'
         labels = tuple(dict.fromkeys(thing.label for thing in chosen))
         return Result(
             'things', (scope,), labels, text=text, evidence=self._evidence(chosen),
             facts={'now': tuple(dict.fromkeys(thing.label for thing in now))},
         )  # fmt: skip
+
+    def _on_side(self, side: str, things: Sequence[Thing]) -> Result:
+        if not self.path:
+            return _unknown('things', (side,), 'I do not know where I am')
+        now, middle = self.path[-1], _SIDES[side]
+        placed = [thing for thing in things if thing.position is not None]
+        own = [
+            t
+            for t in placed
+            if abs((bearing_deg(now, _at(t)) - middle + 180) % 360 - 180) <= _HALF_SIDE_DEG
+        ]
+        own.sort(key=lambda thing: math.dist(_at(thing), now.position))
+        labels = tuple(dict.fromkeys(thing.label for thing in own))
+        text = f'{side.capitalize()}: {"; ".join(map(self._describe, own)) or "nothing known"}.'
+        return Result('things', (side,), labels, text=text, evidence=self._evidence(own))
 
     def _is_in_view(self, thing: Thing) -> bool:
         if thing.is_gone or not thing.last_ns:
@@ -531,6 +563,7 @@ class Scene:
         return self._try('distance', (a, b), lambda: self._distance(a, b, unit))
 
     def _distance(self, a: str, b: str, unit: str) -> Result:
+        middles, rough = 0.0, False
         if {a, b} & {ROBOT, START}:
             if a in (ROBOT, START):
                 a, b = b, a
@@ -548,14 +581,16 @@ class Scene:
             things = [first, second]
             one, other = first.as_landmark(), second.as_landmark()
             metres = gap_m(one, other)
+            middles = math.dist(one.position, other.position)
+            rough = _is_of_views(one) and _is_of_views(other) and metres < _ROUGH * middles
             how = 'by their closest points' if one.size and other.size else 'by their middles'
             text = f'The {first.label} and the {second.label} are {_length(metres, unit)} apart, '
             text += f'{how}.'
         margin = max(0.1, 0.05 * metres, self.slack_m)
-        return Result(
-            'distance', (a, b), metres / _UNITS[unit], unit, text, margin / _UNITS[unit],
-            self._evidence(things), several, {'distance_m': metres},
-        )  # fmt: skip
+        facts = {'distance_m': metres, 'middles_m': middles, 'is_rough': rough}
+        value, evidence = metres / _UNITS[unit], self._evidence(things)
+        margin /= _UNITS[unit]
+        return Result('distance', (a, b), value, unit, text, margin, evidence, several, facts)
 
     def _pair(self, a: str, b: str) -> tuple[Thing, Thing, tuple[str, ...]]:
         """The nearest pair of things of two names."""
@@ -765,19 +800,22 @@ class Scene:
                       evidence=self._evidence(things),
                       facts={'stamps_ns': stamps, 'together': together})  # fmt: skip
 
-    def motion(self, what: str = 'turn', since: str = '') -> Result:
+    def motion(self, what: str = 'turn', since: str = '', unit: str = 'm') -> Result:
         """How the camera moved.
 
         Args:
             what: 'turn' [degrees, positive left], 'way' (length of the way) or 'displacement' [m],
-                'height' [m], 'now' (whether it moved at last).
+                'height' [m], 'now' or 'any' (whether it moved at last, or ever).
             since: A thing since whose first sight it counts; empty: the start.
+            unit: Of lengths: 'm', 'cm', 'ft' or 'yd'.
         """
-        tools = {
+        tools: dict[str, Callable[[int], Result]] = {
             'turn': self._turn, 'way': self._way, 'displacement': self._displacement,
             'height': self._height, 'now': self._moves_now,
+            'any': partial(self._moves_now, ever=True),
         }  # fmt: skip
-        return self._try('motion', (what, since), lambda: tools[what](self._since(since)))
+        result = self._try('motion', (what, since), lambda: tools[what](self._since(since)))
+        return _in_unit(result, unit) if result.unit == 'm' else result
 
     def _since(self, name: str) -> int:
         return self.first_ns(name) if name else 0
@@ -817,9 +855,9 @@ class Scene:
         net = math.degrees(legs[-1][1] - legs[0][1])
         left = math.degrees(legs[-1][2] - legs[0][2])
         right = left - net
-        if unknown > 0:
-            msg = f'{unknown} of {len(stands) - 1} motions between keyframes are not known'
-            raise UnknownError(msg)
+        missing = f'{unknown} of {len(stands) - 1} motions between keyframes are not known'
+        if unknown > _MOST_UNKNOWN * len(stands) or (unknown and abs(net) < 3 * _TURN_DEG):
+            raise UnknownError(missing)
         if max(left, right) < 2.5:
             text = 'I did not turn.'
         elif abs(net) < _TURN_DEG:
@@ -831,9 +869,11 @@ class Scene:
             back = right if net > 0 else left
             both = f' ({left:.0f}° to the left, {right:.0f}° to the right)'
             text += (both if back >= 10 else '') + '.'
+        if unknown:
+            text = f'{text[:-1]}, as far as is known: {missing}.'
         facts = {'turn_deg': net, 'left_deg': left, 'right_deg': right,
                  'bearing_deg': (net + 180) % 360 - 180}  # fmt: skip
-        margin = max(10.0, 0.1 * (left + right))
+        margin = max(10.0, 0.1 * (left + right)) + 45.0 * unknown
         return Result('motion', ('turn', ''), net, 'deg', text, margin, self._span(since_ns),
                       facts=facts)  # fmt: skip
 
@@ -861,7 +901,8 @@ class Scene:
         self._check_metres(since_ns)
         points = [point for point in self.path if point.stamp_ns >= since_ns]
         if len(points) < 2:
-            return self._directions_moved(since_ns)
+            msg = 'where I am from the start is not known'
+            raise UnknownError(msg)
         first, last = points[0], points[-1]
         metres = level_m(first.position, last.position)
         degrees = bearing_deg(first, last.position) if metres > 1e-6 else 0.0
@@ -875,11 +916,6 @@ class Scene:
         facts = {'distance_m': metres, 'bearing_deg': degrees}
         return Result('motion', ('displacement', ''), metres, 'm', text, max(0.2, 0.1 * metres),
                       self._span(since_ns), facts=facts)  # fmt: skip
-
-    def _directions_moved(self, since_ns: int) -> Result:
-        del since_ns
-        msg = 'where I am from the start is not known'
-        raise UnknownError(msg)
 
     def _height(self, since_ns: int) -> Result:
         self._check_metres(since_ns)
@@ -898,37 +934,80 @@ class Scene:
         return Result('motion', ('height', ''), rise, 'm', text, 0.1, self._span(since_ns),
                       facts={'rise_m': rise})  # fmt: skip
 
-    def _moves_now(self, since_ns: int) -> Result:
-        del since_ns
-        last = self._last_stand
-        if last is None or last.is_moving is None:
-            msg = 'whether I moved at last is not known'
+    def _moves_now(self, since_ns: int, *, ever: bool = False) -> Result:
+        stands = [s for s in self._stands.values() if s.stamp_ns >= since_ns]
+        known = [s for s in stands[1:] if s.is_moving is not None]
+        last = next((s for s in reversed(known) if s.is_moving), None) if ever else None
+        last = last or (known[-1] if known else None)
+        if last is None or (ever and not last.is_moving and len(known) < len(stands) - 1):
+            msg = 'whether I moved is not known'
             raise UnknownError(msg)
         action = self.deltas[last.index].action
         seen = f' [{last.index + 1}]: {action}' if action else ''
-        text = 'At last I ' + ('moved' if last.is_moving else 'did not move') + f'{seen}.'
-        evidence = Evidence((), (self.deltas[last.index].to_id,), (last.index + 1,),
-                            (last.stamp_ns,))  # fmt: skip
-        return Result('motion', ('now', ''), last.is_moving, '', text, evidence=evidence,
-                      facts={'action': action})  # fmt: skip
+        when = 'On the way I' if ever else 'At last I'
+        text = f'{when} {"moved" if last.is_moving else "did not move"}{seen}.'
+        evidence = Evidence(
+            (), (self.deltas[last.index].to_id,), (last.index + 1,), (last.stamp_ns,)
+        )
+        arguments = ('any' if ever else 'now', '')
+        return Result('motion', arguments, last.is_moving, '', text, evidence=evidence)
 
-    def moves(self) -> Result:
-        """Into which directions the camera moved, of its own view, and how it turned, in turn."""
-        deltas = [self.deltas[stand.index] for stand in self._stands.values()]
-        actions = [(d.action, n) for n, d in enumerate(deltas, 1) if d.action]
-        if not actions:
-            return _unknown('moves', (), 'my motion is not known: only one view was taken')
-        words: dict[str, int] = {}
-        for action, _ in actions:
-            for step in action.split(', '):
-                key = ' '.join(step.split()[:2])
-                words[key] = words.get(key, 0) + 1
-        most = sorted(words, key=lambda key: -words[key])
-        text = f'Between keyframes I mostly {most[0]}; in turn: '
-        text += '; '.join(f'[{number}] {action}' for action, number in actions[:8])
-        text += f'; and {len(actions) - 8} more.' if len(actions) > 8 else '.'
-        return Result('moves', (), tuple(most), '', text, evidence=self._span(0),
-                      facts={'counts': words, 'steps': len(actions)})  # fmt: skip
+    def moves(self, what: str = '', which: str = '') -> Result:
+        """Into which directions the camera moved, of its own view, and how it turned.
+
+        Args:
+            what: 'moved', 'turned', 'tilted' or 'rolled'; empty: all of them.
+            which: 'first' or 'last': that one alone; empty: the most frequent ones first.
+        """
+        actions = [(d.action, n) for n, d in enumerate(self.deltas, 1) if n - 1 in self._stands]
+        known = [(each, n) for each, n in actions[1:] if parse_action(each) is not None]
+        steps = [
+            (' '.join(step.split()[:2]), step, number)
+            for action, number in known
+            for step in action.split(', ')
+            if step.startswith(what or ('moved', 'turned', 'tilted', 'rolled'))
+        ]
+        large = [step for step in steps if _amount(step[1]) >= _TURN_DEG or step[0][0] == 'm']
+        steps = large if which and large else steps
+        if not steps:
+            reason = f'I have not {what or "moved"}' if known else 'my motion is not known'
+            return _unknown('moves', (what, which), reason)
+        counts = Counter(key for key, _, _ in steps)
+        value = tuple(key for key, _ in counts.most_common())
+        told = [f'[{number}] {step}' for _, step, number in steps]
+        if which:
+            key, _, _ = steps[-1 if which == 'last' else 0]
+            value, told = (key,), told[-1:] if which == 'last' else told[:1]
+        heading = f'My {which} move' if which else f'I mostly {value[0]}; in turn'
+        more = f'; and {len(told) - 8} more' if len(told) > 8 else ''
+        side = {'left': 90.0, 'right': -90.0}.get(value[0].split()[-1])
+        facts = {'counts': counts, 'unknown': len(actions) - 1 - len(known)}
+        return Result(
+            'moves',
+            (what, which),
+            value,
+            text=f'{heading}: {"; ".join(told[:8])}{more}.',
+            evidence=self._span(0),
+            facts=facts if side is None or not which else {**facts, 'bearing_deg': side},
+        )
+
+    def colour(self, name: str) -> Result:
+        """The colour of a thing, where its label tells it.
+
+        Args:
+            name: The thing, such as 'flat object'.
+        """
+        return self._try('colour', (name,), lambda: self._colour(name))
+
+    def _colour(self, name: str) -> Result:
+        _, things = self.named(name, gone=True)
+        colours = {LabelParts.of(thing.label).colour for thing in things}
+        if len(colours) != 1 or colours == {''}:
+            several = tuple(dict.fromkeys(thing.label for thing in things))
+            msg = f'the colour of the {name} is not known: I have seen {_joined(several)}'
+            raise UnknownError(msg, several)
+        text = f'The {things[0].label} is {colours.copy().pop()}.'
+        return Result('colour', (name,), colours.pop(), text=text, evidence=self._evidence(things))
 
     def visited(self, among: Sequence[str] = ()) -> Result:
         """Which things the way led to, in this order.
@@ -1010,16 +1089,38 @@ class Scene:
         try:
             return compute()
         except UnknownError as error:
-            result = _unknown(tool, arguments, str(error))
-            return Result(**{**vars(result), 'candidates': error.candidates})
+            return replace(_unknown(tool, arguments, str(error)), candidates=error.candidates)
 
 
 def _unknown(tool: str, arguments: tuple[str, ...], reason: str) -> Result:
     return Result(tool, arguments, text=_sentence(reason))
 
 
+def _amount(step: str) -> float:
+    """How many degrees or metres a step has; infinite where that is not said."""
+    match = re.search(r'\d+(?:\.\d+)?', step)
+    return float(match[0]) if match else math.inf
+
+
+def _in_unit(result: Result, unit: str) -> Result:
+    """A length in another unit, in value and words."""
+    if unit == 'm' or not isinstance(result.value, float):
+        return result
+    text = re.sub(r'(\d+\.\d) m\b', lambda match: _length(float(match[1]), unit), result.text)
+    factor = _UNITS[unit]
+    return replace(
+        result, value=result.value / factor, margin=result.margin / factor, unit=unit, text=text
+    )
+
+
 def _sentence(text: str) -> str:
     return f'{text[:1].upper()}{text[1:]}{"" if text.endswith(".") else "."}'
+
+
+def _is_of_views(landmark: Landmark) -> bool:
+    """Whether a size is of views alone, by which a thing is as long as it is wide."""
+    size = landmark.size
+    return bool(landmark.keyframe_ids) and size is not None and size[0] == size[1]
 
 
 def _tuple(vector: Any) -> Position:

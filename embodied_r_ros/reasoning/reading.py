@@ -1,0 +1,641 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads a person's question without a model: which tools of the scene, of which things.
+
+The kind comes from sentence embeddings (the static ones of WordLlama, 16 MB, 0.1 ms a sentence):
+the most similar of the sentences in kinds.yaml, among the kinds of which a word stands in the
+question. Names come from the scene. It is careful, not clever: where two kinds are equally near,
+or the names do not fit, the reading has a doubt, and nothing is computed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cache
+from importlib.resources import files
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+import re
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.common.errors import ConfigError
+from embodied_r_ros.reasoning.quantities import unit_in
+from embodied_r_ros.scene.memory import COMMON_WORDS
+from embodied_r_ros.scene.names import find_names, Name
+from embodied_r_ros.scene.tools import ROBOT, START
+from embodied_r_ros.types.vocabulary import COLOUR_WORDS
+import numpy as np
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+_FAIR = 0.4  # least similarity to a sentence of the kind
+_MARGIN = 0.1  # a kind that is less similar than the best by more is not meant
+_MOST_CHARS = 1000
+_NEAR_CHARS = 8
+_YES_NO = re.compile(
+    r'^(?:so|and|ok|okay|hey|please|tell me|can you tell me|do you know|um+|well)?[,\s]*(?:if\s+)?'
+    r'(?:is|are|was|were|do|does|did|have|has|had|am|can you (?:see|spot)|could you see|any|'
+    r'would|will|isn.t|aren.t|didn.t)\b'
+)
+_QUESTION = (
+    r'(?:how|what|whats|which|where|wheres|when|who|is|are|was|were|did|do|does|have|can|count)'
+)
+_NEXT = re.compile(rf'\?+\s*(?:and\s+)?(?={_QUESTION}\b)|(?:,\s*|\s+)and\s+(?={_QUESTION}\b)')
+_SENTENCE = re.compile(r'(?<=[.!:])\s+')
+_START = re.compile(
+    r'\b(?:start(?:ed|ing)?|beginning|began|begin|origin|came from|home|set off)\b'
+)
+_FACING = re.compile(r'\bfac(?:e|es|ing)|look(?:s|ing)? (?:at|towards?)\b')
+_STEPS = re.compile(r'(?:^|\s)\d+\.\s')
+_FARTHEST = re.compile(r'\b(?:farthest|furthest|most distant|farther|further|far away(?:est)?)\b')
+_FIRST = re.compile(r'\b(?:first|beginning|initially|earliest|start)\b')
+_LAST = re.compile(r'\b(?:last|latest|recently|final\w*|end)\b')
+_DIMENSIONS = {
+    'height': r'tall|high|height', 'width': r'wide|width|broad', 'depth': r'deep|depth',
+}  # fmt: skip
+_SIDES = {
+    'left': 'left',
+    'right': 'right(?! now| here| away)',
+    'ahead': 'ahead|front|forward|straight',
+    'behind': 'behind|at (?:my|your|the|our) back|back of',
+}
+_MOVES = {
+    'forward': 'forwards?|ahead|straight',
+    'backward': 'backwards?|back(?:ed)? up|reverse',
+    'left': 'left',
+    'right': 'right(?! now)',
+    'up': r'up|climb\w*|ris\w+|rose',
+    'down': r'down|descend\w*|sink|sank',
+}
+_LESS = re.compile(
+    r'\b(?P<way>less|closer|nearer|under|within|more|farther|further|over|at least|at most)'
+    r'(?: than)? (?P<number>\d+(?:\.\d+)?|one|two|three|four|five|ten) '
+    r'(?P<unit>m|met(?:er|re)s?|feet|ft|foot|cm)\b'
+)
+_NUMBERS = {'one': 1, 'two': 2, 'three': 3, 'four': 4, 'five': 5, 'ten': 10}
+_COLOUR = '|'.join(sorted(COLOUR_WORDS))
+_ANYTHING = re.compile(rf'\b(any|some)thing ({_COLOUR})\b')
+_SHORT = re.compile(r"\b(where|what|who|when|how)'?s\b")
+_NOUN = re.compile(r'\b(?:the|an?|my|your|any)\s+([^\W\d_]{3,})')
+_OF_MOTION = frozenset(
+    {'turn', 'first_turn', 'way', 'displacement', 'moves', 'moving', 'height', 'back', 'none'}
+)
+_MORE = re.compile(
+    r'\b(?P<way>more than|at least|over|fewer than|less than|exactly|only|just)?\s*'
+    r'\b(?P<number>\d+|one|two|three|four|five|ten)\s+$'
+)
+_REPEATED = re.compile(r'\b(?:twice|times|often|again|bigger|smaller|taller|larger|same)\b')
+_GOAL = re.compile(
+    r'^(?:please |now )?(?:go|drive|move|walk|navigate|head|come|bring|take|fetch)\b'
+)
+_UNIT_OF = {1.0: 'm', 0.01: 'cm', 0.3048: 'ft', 0.0254: 'in', 0.9144: 'yd', 0.0929: 'ft'}
+
+
+class Form(Enum):
+    """What an answer must be."""
+
+    TEXT = 'text'
+    NUMBER = 'number'
+    PLACE = 'place'
+    NAME = 'name'
+    LIST = 'list'
+    YES_NO = 'yes or no'
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool and its arguments."""
+
+    tool: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a question asks for."""
+
+    question: str
+    kind: str = ''
+    calls: tuple[Call, ...] = ()
+    form: Form = Form.TEXT
+    wanted: str = ''  # of yes or no: the side, name or word that makes it yes
+    limit: tuple[str, float] | None = None  # likewise: 'less' or 'more' than so many metres
+    names: tuple[Name, ...] = ()
+    doubt: str = ''  # why nothing is computed; empty: nothing is in doubt
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether there is something to compute."""
+        return bool(self.calls) and not self.doubt
+
+
+@cache
+def _weights() -> tuple[NDArray[np.float16], Callable[[str], list[int]]]:
+    """Vectors of tokens, and what gives the tokens of a text.
+
+    Raises:
+        ConfigError: The package with them is not installed.
+    """
+    # Its own loader looks for files on the network first.
+    spec = find_spec('wordllama')
+    if spec is None or not spec.submodule_search_locations:
+        msg = 'questions are read by the package wordllama, which is not installed: '
+        msg += 'pip install --no-deps wordllama safetensors tokenizers'
+        raise ConfigError(msg)
+    from safetensors.numpy import load_file
+    from tokenizers import Tokenizer
+
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    vectors = next(iter(load_file(folder / 'weights' / 'l2_supercat_256.safetensors').values()))
+    tokenizer = Tokenizer.from_file(
+        str(folder / 'tokenizers' / 'l2_supercat_tokenizer_config.json')
+    )
+    tokenizer.no_padding()
+    return vectors, lambda text: tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def embed(sentences: Sequence[str]) -> NDArray[np.float32]:
+    """Unit vectors of sentences: the mean of their tokens' vectors. Shape (N, 256).
+
+    Raises:
+        ConfigError: The package with the vectors is not installed.
+    """
+    vectors, tokens = _weights()
+    means = [vectors[tokens(text) or [0]].astype(np.float32).mean(axis=0) for text in sentences]
+    stacked = np.stack(means)
+    lengths: NDArray[np.float32] = np.linalg.norm(stacked, axis=1, keepdims=True)
+    units: NDArray[np.float32] = stacked / lengths.clip(1e-9)
+    return units
+
+
+@dataclass(frozen=True)
+class _Kinds:
+    """The kinds, the words that each needs, and its sentences as vectors."""
+
+    words: dict[str, re.Pattern[str]]
+    owners: tuple[str, ...]  # kind of each sentence
+    vectors: NDArray[np.float32]
+    known: frozenset[str]  # words of the sentences
+
+
+@cache
+def _kinds() -> _Kinds:
+    text = files('embodied_r_ros.reasoning').joinpath('kinds.yaml').read_text(encoding='utf-8')
+    kinds = yaml.safe_load(text)
+    words = {kind: re.compile(rf'\b(?:{each["words"]})\b') for kind, each in kinds.items()}
+    words['none'] = re.compile('')
+    pairs = [(kind, sentence) for kind, each in kinds.items() for sentence in each['like']]
+    known = frozenset(word for _, sentence in pairs for word in sentence.split())
+    owners = tuple(kind for kind, _ in pairs)
+    return _Kinds(words, owners, embed([text for _, text in pairs]), known)
+
+
+def kinds_of(sentence: str) -> list[tuple[str, float]]:
+    """Kinds of which a word stands in a sentence, the most similar first; similarity up to 1."""
+    kinds = _kinds()
+    similar = kinds.vectors @ embed([sentence])[0]
+    best: dict[str, float] = {}
+    for kind, score in zip(kinds.owners, similar.tolist(), strict=True):
+        best[kind] = max(best.get(kind, -1.0), score)
+    fitting = {
+        kind: score
+        for kind, score in best.items()
+        if score >= _FAIR and kinds.words[kind].search(sentence)
+    }
+    return sorted(fitting.items(), key=lambda pair: -pair[1])
+
+
+def read_question(question: str, options: Sequence[str], labels: Sequence[str]) -> list[Reading]:
+    """Read a question, or each of several in one.
+
+    Args:
+        question: A person's words.
+        options: The options; none: a free question.
+        labels: The labels of the scene.
+    """
+    text = ' '.join(question[:_MOST_CHARS].lower().replace('\u2019', "'").split())
+    text = _ANYTHING.sub(r'\1 \2 thing', text)
+    text = _SHORT.sub(r'\1 is', text)
+    readings: list[Reading] = []
+    for part in _parts(text):
+        known = readings[-1].names if readings else ()
+        readings.append(_Reader(part, options, labels, known).read())
+    if len(readings) > 1 and all(reading.doubt for reading in readings[1:]):
+        whole = _Reader(text, options, labels, ()).read()
+        return readings if whole.doubt else [whole]
+    return readings
+
+
+def _parts(text: str) -> list[str]:
+    """The questions in a text. What only orders an answer is none."""
+    sentences = _SENTENCE.split(text)
+    asked = [one for one in sentences if '?' in one or re.match(rf'{_QUESTION}\b', one)]
+    if asked and not _STEPS.search(text):
+        told = [one for one in sentences if one not in asked and find_names(one, ())]
+        text = ' '.join([*told, *asked])
+    if _FACING.search(text) or _STEPS.search(text):
+        return [text]
+    return [part.strip(' ,') for part in _NEXT.split(text) if part.strip(' ?,.!')]
+
+
+class _Reader:
+    """Reads one question."""
+
+    def __init__(
+        self, text: str, options: Sequence[str], labels: Sequence[str], known: Sequence[Name]
+    ) -> None:
+        self.text, self.options, self.labels = text, options, labels
+        own = find_names(text, labels)
+        self.names = own or [
+            name for name in known if re.search(r'\b(?:it|them|one|that)\b', text)
+        ]
+        self.is_yes_no = bool(_YES_NO.match(text)) or _are_yes_no(options)
+        unit = unit_in(text)
+        self.unit = _UNIT_OF.get(round(unit.factor, 4), '') if unit else ''
+        if not self.unit and re.search(r'\b(?:feet|ft|foot)\b', text):
+            self.unit = 'ft'
+
+    def read(self) -> Reading:
+        """The reading, with its doubt."""
+        if _GOAL.match(self.text) and 'me back' not in self.text:
+            return self._doubt('that is an order to go somewhere, not a question', 'goal')
+        if special := self._by_structure():
+            return special
+        masked = self.text
+        for name in sorted(self.names, key=lambda name: -name.start):
+            if self.text[name.start : name.end] == name.text:
+                word = 'things' if name.is_plural else 'thing'
+                masked = f'{masked[: name.start]}{word}{masked[name.end :]}'
+        ranked = kinds_of(masked.strip(' ?.!'))
+        doubt = ''
+        for kind, score in ranked:
+            if score < ranked[0][1] - _MARGIN:
+                break
+            reading = self._unknown_noun(kind) or getattr(self, f'_{kind}')()
+            if not reading.doubt:
+                return replace(reading, kind=kind)
+            doubt = doubt or reading.doubt
+        return self._doubt(doubt or 'I do not understand the question')
+
+    def _unknown_noun(self, kind: str) -> Reading | None:
+        """A doubt where a question about things has a noun that nothing knows."""
+        if kind in _OF_MOTION:
+            return None
+        for match in _NOUN.finditer(self.text):
+            start, word = match.start(1), match[1]
+            end = start + len(word) + _NEAR_CHARS  # adjectives may stand before a name
+            is_name = any(name.start < end and start < name.end for name in self.names)
+            if not is_name and word not in COMMON_WORDS and word not in _kinds().known:
+                return self._doubt(f'I do not know the word {word!r}')
+        return None
+
+    def _doubt(self, why: str, kind: str = '') -> Reading:
+        return Reading(self.text, kind, names=tuple(self.names), doubt=why)
+
+    def _made(self, calls: Sequence[Call], form: Form, **fields: Any) -> Reading:
+        is_open_too = fields.pop('open_too', False)
+        if self.is_yes_no and form is not Form.YES_NO and not is_open_too:
+            return self._doubt('yes or no does not follow from what I can compute')
+        return Reading(self.text, '', tuple(calls), form, names=tuple(self.names), **fields)
+
+    def _call(self, tool: str, **arguments: Any) -> Call:
+        return Call(tool, {key: value for key, value in arguments.items() if value})
+
+    @property
+    def _words(self) -> list[str]:
+        return [name.text for name in self.names]
+
+    @property
+    def _of_options(self) -> list[str]:
+        """Things that the options name, where each names one."""
+        found = [find_names(option.lower(), self.labels) for option in self.options]
+        return [each[0].text for each in found if len(each) == 1] if all(found) else []
+
+    def _by_structure(self) -> Reading | None:
+        """Questions whose form alone says what they ask: a stance, or the steps of a route."""
+        words = self._words
+        if _STEPS.search(self.text) and len(words) >= 3:
+            start, facing, *_ = words
+            stops = _stops(self.text, self.labels)
+            call = self._call('way_to', goal=stops[-1], start=start, facing=facing, via=stops[:-1])
+            return replace(self._made([call], Form.PLACE, open_too=True), kind='route')
+        facing_at = _FACING.search(self.text)
+        if facing_at and len(self.names) >= 3:
+            before = [name for name in self.names if name.end <= facing_at.start()]
+            after = [name for name in self.names if name.start >= facing_at.end()]
+            if len(before) == 1 and len(after) >= 2:
+                who, front, item = before[0], after[0], after[1]
+            elif len(before) == 2 and len(after) == 1:
+                item, who, front = before[0], before[1], after[0]
+            else:
+                return self._doubt('who stands where, and faces what, is not clear')
+            call = self._call('where', name=item.text, at=who.text, facing=front.text)
+            return replace(self._side_of(call), kind='stance')
+        return None
+
+    def _side_of(self, call: Call) -> Reading:
+        sides = [side for side, word in _SIDES.items() if re.search(rf'\b(?:{word})\b', self.text)]
+        if self.is_yes_no and not self.options and len(sides) == 1:
+            return self._made([call], Form.YES_NO, wanted=sides[0])
+        return self._made([call], Form.PLACE, open_too=not self.is_yes_no or len(sides) != 1)
+
+    def _things(self) -> Reading:
+        if self.names and any(name.kind for name in self.names):
+            return self._doubt('what is asked of it is not clear')
+        is_here = re.search(r'\b(?:around|here|near(?:by)?|close by)\b', self.text)
+        return self._made([self._call('things', scope='here' if is_here else '')], Form.LIST)
+
+    def _count(self) -> Reading:
+        if self.unit or re.search(
+            r'how many (?:degrees|seconds|met|feet|minutes|turns|times)', self.text
+        ):
+            return self._doubt('how many of what is not clear')
+        if not self.names:
+            return self._doubt('I do not know what is to be counted')
+        if not self._are_joined():
+            return self._doubt('what is to be counted is not clear')
+        calls = [self._call('count', name=word) for word in self._words]
+        return self._made(calls, Form.NUMBER)
+
+    def _are_joined(self) -> bool:
+        """Whether nothing but 'and', 'or' and commas stands between the names."""
+        between = [self.text[a.end : b.start] for a, b in pairwise(self.names)]
+        joint = r'(?:\s|,|and|or|the|an?|any|how many|number of)*'
+        return all(re.fullmatch(joint, each) for each in between)
+
+    def _there(self) -> Reading:
+        if not self.names:
+            return self._doubt('I do not know that thing')
+        if not self._are_joined():
+            return self._doubt('I cannot tell what is on or in what')
+        if _REPEATED.search(self.text):
+            return self._doubt('how often, or compared with what, I cannot tell')
+        calls = [self._call('count', name=word) for word in self._words]
+        number = _MORE.search(self.text[: self.names[0].start])
+        self.is_yes_no = True
+        if number is None:
+            return self._made(calls, Form.YES_NO)
+        count = float(_NUMBERS.get(number['number'], 0) or number['number'])
+        way = {'more than': 'more', 'over': 'more', 'fewer than': 'less', 'less than': 'less'}
+        limit = (way.get(number['way'] or '', number['way'] or 'exactly'), count)
+        return self._made(calls, Form.YES_NO, limit=limit)
+
+    def _colour(self) -> Reading:
+        known = [name.text for name in self.names if name.labels]
+        if len(known) != 1 or self.is_yes_no:
+            return self._doubt('of which thing the colour is asked is not clear')
+        return self._made([self._call('colour', name=known[0])], Form.TEXT)
+
+    def _where(self) -> Reading:
+        if not self.names:
+            return (
+                self._back()
+                if _START.search(self.text)
+                else self._doubt('I do not know that thing')
+            )
+        if not self._are_joined():
+            return self._doubt('where what is, seen from where, is not clear')
+        at = START if _START.search(self.text) else ''
+        calls = [self._call('where', name=word, at=at) for word in self._words]
+        return self._made(calls, Form.PLACE)
+
+    def _side(self) -> Reading:
+        sides = [side for side, word in _SIDES.items() if re.search(rf'\b(?:{word})\b', self.text)]
+        if not self.names and len(sides) == 1 and not self.is_yes_no:
+            return self._made([self._call('things', scope=sides[0])], Form.LIST)
+        is_what = re.match(r'(?:so |and )?(?:what|which)', self.text)
+        if len(self.names) != 1 or (is_what and not self.options):
+            return self._doubt('which thing is meant is not clear')
+        return self._side_of(self._call('where', name=self._words[0]))
+
+    def _distance(self) -> Reading:
+        words = self._words
+        if _START.search(self.text) and not words:
+            return self._displacement()
+        if not words:
+            return self._doubt('between what is not clear')
+        other = words[1] if len(words) > 1 else START if _START.search(self.text) else ''
+        call = self._call('distance', a=words[0], b=other, unit=self.unit)
+        if len(words) > 2:
+            return self._doubt('between which two things is not clear')
+        if self.is_yes_no:
+            return self._compared(call)
+        return self._made([call], Form.NUMBER)
+
+    def _compared(self, call: Call) -> Reading:
+        """Whether something is nearer or farther than a number."""
+        match = _LESS.search(self.text)
+        if not match:
+            return self._doubt('how near is near is not said')
+        number = float(_NUMBERS.get(match['number'], 0) or match['number'])
+        factor = {'f': 0.3048, 'c': 0.01}.get(match['unit'][0], 1.0)
+        is_less = match['way'] in {'less', 'closer', 'nearer', 'under', 'within', 'at most'}
+        limit = ('less' if is_less else 'more', number * factor)
+        return self._made([replace_unit(call)], Form.YES_NO, limit=limit)
+
+    def _nearest(self) -> Reading:
+        words, listed = self._words, self._of_options
+        farthest = 'yes' if _FARTHEST.search(self.text) else ''
+        to = ROBOT
+        mark = re.compile(r'\b(?:to|from|beside|by|near)\s+(?:the |an? |my |your )?$')
+        after = [name for name in self.names if mark.search(self.text[: name.start])]
+        if len(after) > 1:
+            return self._doubt('what is compared with what is not clear')
+        to = after[0].text if after else ROBOT
+        if _START.search(self.text) and to == ROBOT:
+            to = START
+        among = [word for word in words if word != to] or listed
+        if len(among) == 1 or self.is_yes_no:
+            return self._doubt('what is compared with what is not clear')
+        call = self._call('nearest', to=to, among=among, farthest=farthest)
+        return self._made([call], Form.NAME)
+
+    def _closer(self) -> Reading:
+        words = self._words
+        if not self.is_yes_no or len(words) not in (2, 3):
+            return self._nearest() if not self.is_yes_no else self._doubt('compared with what?')
+        to = words[1] if len(words) == 3 else ROBOT
+        if not re.search(r'\bthan\b', self.text):
+            return self._doubt('compared with what is not clear')
+        farther = 'yes' if _FARTHEST.search(self.text) else ''
+        among = [words[0], words[-1]]
+        call = self._call('nearest', to=to, among=among, farthest=farther)
+        return self._made([call], Form.YES_NO, wanted=words[0])
+
+    def _size(self) -> Reading:
+        if not self.names:
+            return self._area()
+        dimension = next(
+            (k for k, word in _DIMENSIONS.items() if re.search(rf'\b(?:{word})\b', self.text)), ''
+        )
+        if 'longest' in self.text:
+            dimension = 'longest'
+        if len(self.names) > 1:
+            return self._doubt('of which thing the size is asked is not clear')
+        call = self._call('size', name=self._words[0], dimension=dimension, unit=self.unit)
+        return self._made([call], Form.NUMBER)
+
+    def _area(self) -> Reading:
+        if not re.search(
+            r'\b(?:room|floor|place|space|area|it|flat|apartment|house)\b', self.text
+        ):
+            return self._doubt('of what the size is asked is not clear')
+        return self._made([self._call('floor_area', unit=self.unit)], Form.NUMBER)
+
+    def _seen(self) -> Reading:
+        if not self.names:
+            return self._doubt('I do not know that thing')
+        sight = 'first' if _FIRST.search(self.text) else 'last'
+        return self._made([self._call('seen', name=self._words[0], sight=sight)], Form.NUMBER)
+
+    def _order(self) -> Reading:
+        words = self._words or self._of_options
+        if self.is_yes_no and not _are_names(self.options, self.labels):
+            if len(words) != 2:
+                return self._doubt('which came before which is not clear')
+            is_after = re.search(r'\b(?:after|later)\b', self.text)
+            wanted = words[1] if is_after else words[0]
+            return self._made([self._call('order', among=words)], Form.YES_NO, wanted=wanted)
+        self.is_yes_no = False
+        wanted = 'last' if _LAST.search(self.text) and not _FIRST.search(self.text) else ''
+        if len(words) == 1:
+            return self._doubt('compared with what is not clear')
+        form = Form.LIST if re.search(r'\border|sequence\b', self.text) else Form.NAME
+        return self._made([self._call('order', among=words)], form, wanted=wanted)
+
+    def _turn(self) -> Reading:
+        if self.names:
+            return self._doubt('of which turn it is asked is not clear')
+        call = self._call('motion', what='turn')
+        if re.search(r'\bhow (?:much|many|far)|degrees\b', self.text):
+            sides = [s for s in ('left', 'right') if re.search(rf'\b{s}\b', self.text)]
+            return self._made([call], Form.NUMBER, wanted=sides[0] if len(sides) == 1 else '')
+        sides = [side for side in ('left', 'right') if re.search(rf'\b{side}\b', self.text)]
+        if self.is_yes_no and len(sides) == 1:
+            return self._made([call], Form.YES_NO, wanted=sides[0])
+        return self._made([call], Form.PLACE, open_too=len(sides) == 2)
+
+    def _first_turn(self) -> Reading:
+        if self.names:
+            return self._doubt('of which turn it is asked is not clear')
+        which = 'last' if _LAST.search(self.text) else 'first'
+        sides = [side for side in ('left', 'right') if re.search(rf'\b{side}\b', self.text)]
+        if self.is_yes_no and len(sides) == 1:
+            return self._doubt('which turn is meant is not clear')
+        call = self._call('moves', what='turned', which=which)
+        return self._made([call], Form.PLACE, open_too=True)
+
+    def _way(self) -> Reading:
+        if self.names or self.is_yes_no:
+            return self._doubt('which way is meant is not clear')
+        return self._made([self._call('motion', what='way', unit=self.unit)], Form.NUMBER)
+
+    def _displacement(self) -> Reading:
+        if self.names or not (self.is_yes_no or _START.search(self.text)):
+            return self._doubt('which way is meant is not clear')
+        call = self._call('motion', what='displacement', unit=self.unit)
+        if self.is_yes_no:
+            return self._made([call], Form.YES_NO, wanted='back')
+        is_number = re.search(r'\bfar|distance|met|feet\b', self.text)
+        return self._made([call], Form.NUMBER if is_number else Form.PLACE)
+
+    def _moves(self) -> Reading:
+        if self.names:
+            return self._doubt('which move is meant is not clear')
+        which = 'first' if _FIRST.search(self.text) else 'last' if _LAST.search(self.text) else ''
+        words = self._directions()
+        if self.is_yes_no and len(words) == 1 and not which:
+            return self._made([self._call('moves')], Form.YES_NO, wanted=words[0])
+        call = self._call('moves', which=which)
+        return self._made([call], Form.TEXT, wanted=' '.join(words), open_too=len(words) > 1)
+
+    def _directions(self) -> list[str]:
+        return directions_in(self.text)
+
+    def _moving(self) -> Reading:
+        if self.names:
+            return self._doubt('whether I or it moves is not clear')
+        still = re.search(
+            r'\b(?:still(?! moving)|stop\w*|stand\w*|stationary|static)\b', self.text
+        )
+        is_all = re.search(r'\b(?:at all|around|ever|any)\b', self.text)
+        call = self._call('motion', what='any' if is_all else 'now')
+        self.is_yes_no = True
+        return self._made([call], Form.YES_NO, wanted='still' if still else 'moving')
+
+    def _height(self) -> Reading:
+        if self.names:
+            return self._doubt('whose height is meant is not clear')
+        words = self._directions()
+        if set(words) - {'up', 'down'} or _FIRST.search(self.text):
+            return self._doubt('which move is meant is not clear')
+        if re.search(r'\bhigher\b', self.text):
+            words.append('up')
+        if re.search(r'\blower\b', self.text):
+            words.append('down')
+        call = self._call('motion', what='height')
+        if self.is_yes_no and len(set(words)) == 1:
+            return self._made([call], Form.YES_NO, wanted=words[0])
+        return self._made([call], Form.TEXT, open_too=True)
+
+    def _back(self) -> Reading:
+        if self.names or self.text.startswith('when'):
+            return self._doubt('the way to what is not clear')
+        if self.is_yes_no or re.search(r'\bhow far|distance\b', self.text):
+            return self._displacement()
+        return self._made([self._call('way_to', goal=START)], Form.PLACE)
+
+    def _way_to(self) -> Reading:
+        if len(self.names) != 1 or self.is_yes_no:
+            return self._doubt('the way to what is not clear')
+        return self._made([self._call('way_to', goal=self._words[0])], Form.PLACE)
+
+    def _visited(self) -> Reading:
+        words = self._words or self._of_options
+        if self.is_yes_no and not self.options:
+            if len(words) != 1:
+                return self._doubt('which thing is meant is not clear')
+            return self._made([self._call('visited', among=words)], Form.YES_NO, wanted=words[0])
+        self.is_yes_no = False
+        form = Form.NAME if _FIRST.search(self.text) else Form.LIST
+        return self._made([self._call('visited', among=words)], form)
+
+    def _none(self) -> Reading:
+        return self._doubt('I can only tell what was seen, where it is, and how I moved')
+
+
+def replace_unit(call: Call) -> Call:
+    """The same call, in metres."""
+    return Call(call.tool, {**call.arguments, 'unit': 'm'})
+
+
+def _stops(text: str, labels: Sequence[str]) -> list[str]:
+    """The stops of a route's numbered steps."""
+    return list(_each_stop(text, labels))
+
+
+def _each_stop(text: str, labels: Sequence[str]) -> Iterator[str]:
+    for step in _STEPS.split(text)[1:]:
+        if not step.startswith('['):
+            names = find_names(step.split('. ')[0], labels)
+            if names:
+                yield names[0].text
+
+
+def directions_in(text: str) -> list[str]:
+    """Directions of moves that a text names."""
+    return [word for word, p in _MOVES.items() if re.search(rf'\b(?:{p})\b', text)]
+
+
+def _are_yes_no(options: Sequence[str]) -> bool:
+    words = {re.split(r'\W+', option.strip().lower())[0] for option in options}
+    return bool(options) and words <= {'yes', 'no', 'not', 'unknown', 'maybe'}
+
+
+def _are_names(options: Sequence[str], labels: Sequence[str]) -> bool:
+    return bool(options) and all(find_names(option.lower(), labels) for option in options)

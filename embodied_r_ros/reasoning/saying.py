@@ -1,0 +1,435 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tools computed becomes an answer: an option, a number, yes or no, or a sentence.
+
+Nothing is answered that a result does not decide: a tie, a border between two sides, a thing that
+was not looked for everywhere, are unknown, with the reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+import re
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.reasoning.quantities import quantity_in
+from embodied_r_ros.reasoning.reading import directions_in, Form, read_question, Reading
+from embodied_r_ros.scene.names import find_names
+from embodied_r_ros.types.answers import AnswerKind
+from embodied_r_ros.types.vocabulary import is_unnamed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from embodied_r_ros.scene.tools import Result, Scene
+
+_LEAST_COVERAGE = 0.9  # of the surroundings, from which what was not seen is not there
+_LEAST_NAMES = 3  # labels with a name, from which whoever perceives is taken to name things
+_BORDER_DEG = 12.0  # nearer to a border between two sides, neither is said
+_BACK_M, _AWAY_M = 0.5, 1.0
+_RISE_M, _TURN_DEG = 0.15, 15.0  # from which there is a rise or a turn
+_FEW = 1e-6
+# Directions as options and questions name them, and their middles [degrees], positive left.
+_DIRECTIONS = (
+    (r'front[- ]left', 45), (r'front[- ]right', -45), (r'back[- ]left', 135),
+    (r'back[- ]right', -135), (r'opposite|around|behind|backwards?|\bback\b', 180),
+    (r'\bleft', 90), (r'\bright', -90),
+    (r'ahead|forward|straight|in front|\bfront\b|\bface the\b|same (?:way|direction)', 0),
+)  # fmt: skip
+_MIDDLES = {'ahead': 0.0, 'left': 90.0, 'right': -90.0, 'behind': 180.0}
+_OPPOSITES = {'forward': 'backward', 'backward': 'forward', 'left': 'right', 'right': 'left',
+              'up': 'down', 'down': 'up'}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ToolAnswer:
+    """What tools answer."""
+
+    kind: AnswerKind
+    text: str = ''  # the option, the number, yes or no, a name; empty: unknown
+    option_index: int = -1
+    number: float = math.nan
+    unit: str = ''
+    sentence: str = ''  # with what it rests on, or why it is unknown
+    results: tuple[Result, ...] = ()
+    readings: tuple[Reading, ...] = ()
+    candidates: tuple[str, ...] = ()  # among which a person has to choose
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is an answer."""
+        return self.kind is not AnswerKind.UNKNOWN
+
+    @property
+    def think(self) -> str:
+        """The reasoning in words: each result, with the observations that it rests on."""
+        return ' '.join(map(cited, self.results)) or self.sentence
+
+
+def cited(result: Result) -> str:
+    """A result's sentence with the observations that it rests on."""
+    numbers = result.evidence.numbers[:4]
+    marks = ', '.join(f'[{number}]' for number in numbers)
+    return f'{result.text[:-1]} ({marks}).' if marks and result.is_known else result.text
+
+
+def answer_by_tools(question: str, options: Sequence[str], scene: Scene) -> ToolAnswer:
+    """Answer a question without a model.
+
+    Raises:
+        ConfigError: What reads questions is not installed.
+    """
+    readings = tuple(read_question(question, options, scene.labels))
+    readings = readings or (Reading(question, doubt='I do not understand the question'),)
+    answers = [answer_reading(reading, options, scene) for reading in readings]
+    known = [answer for answer in answers if answer.is_known]
+    if len(answers) == 1 or (options and len(known) == 1):
+        return known[0] if options and known else answers[0]
+    sentence = ' '.join(answer.sentence for answer in answers)
+    results = tuple(result for answer in answers for result in answer.results)
+    text = '; '.join(f'{a.text} {a.unit}'.strip() for a in known)
+    kind = AnswerKind.TEXT if known and not options else AnswerKind.UNKNOWN
+    return ToolAnswer(kind, text, sentence=sentence, results=results, readings=readings)
+
+
+def answer_reading(reading: Reading, options: Sequence[str], scene: Scene) -> ToolAnswer:
+    """Answer one question that was read."""
+    if not reading.is_sure:
+        return _unknown(reading, (), reading.doubt)
+    results = tuple(_run(scene, call.tool, call.arguments) for call in reading.calls)
+    return say(reading, results, options, scene)
+
+
+def _run(scene: Scene, tool: str, arguments: dict[str, object]) -> Result:
+    function: Callable[..., Result] = getattr(scene, tool)
+    return function(**arguments)
+
+
+def say(
+    reading: Reading, results: tuple[Result, ...], options: Sequence[str], scene: Scene
+) -> ToolAnswer:
+    """The answer that results give to a question."""
+    lacking = [result for result in results if not result.is_known]
+    if lacking:
+        return _unknown(reading, results, lacking[0].text)
+    guessed = [name for name in reading.names if name.is_guess and name.labels]
+    note = ''.join(f' (Taking {n.text!r} for the {n.labels[0]}.)' for n in guessed)
+    try:
+        if options:
+            return _choose(reading, results, options, scene, note)
+        if reading.form is Form.YES_NO:
+            return _yes_or_no(reading, results, scene, note)
+        return _say_freely(reading, results, scene, note)
+    except InputError as error:
+        return _unknown(reading, results, str(error))
+
+
+def _unknown(reading: Reading, results: tuple[Result, ...], reason: str) -> ToolAnswer:
+    reason = f'{reason[:1].upper()}{reason[1:]}{"" if reason.endswith((".", "?")) else "."}'
+    candidates = tuple(each for result in results for each in result.candidates)
+    return ToolAnswer(
+        AnswerKind.UNKNOWN, sentence=reason, results=results, readings=(reading,),
+        candidates=candidates,
+    )  # fmt: skip
+
+
+def _say_freely(
+    reading: Reading, results: tuple[Result, ...], scene: Scene, note: str
+) -> ToolAnswer:
+    sentence = ' '.join(result.text for result in results) + note
+    first = results[0]
+    if first.facts.get('is_tie'):
+        a, b = first.candidates
+        msg = f'The {a} and the {b} are about equally far. {first.text}'
+        raise InputError(msg)
+    if first.facts.get('is_rough'):
+        msg = f'By their middles {first.facts["middles_m"]:.1f} m. {first.text}'
+        raise InputError(msg)
+    for result in results:
+        if result.tool == 'count' and not result.value:
+            _check_ground(reading, result, scene)
+    if reading.form is Form.NUMBER and len(results) == 1:
+        value = _number_of(first, reading)
+        text = (
+            f'{value:.0f}'
+            if first.tool == 'count' or first.unit in ('cm', 'deg')
+            else f'{value:.1f}'
+        )
+        return ToolAnswer(AnswerKind.NUMBER, text, -1, value, first.unit, sentence, results,
+                          (reading,))  # fmt: skip
+    text = ', '.join(_short(reading, result) for result in results)
+    return ToolAnswer(AnswerKind.TEXT, text, sentence=sentence, results=results,
+                      readings=(reading,))  # fmt: skip
+
+
+def _number_of(result: Result, reading: Reading) -> float:
+    if result.tool == 'motion' and result.unit == 'deg':
+        side = result.facts.get(f'{reading.wanted}_deg') if reading.wanted else None
+        return float(abs(result.value) if side is None else side)  # type: ignore[arg-type]
+    return float(result.value)  # type: ignore[arg-type]
+
+
+def _short(reading: Reading, result: Result) -> str:
+    """The answer in few words."""
+    value = result.value
+    if isinstance(value, tuple):
+        if not value:
+            return 'none'
+        one = value[-1] if reading.wanted == 'last' else value[0]
+        is_one = reading.wanted == 'last' or reading.form is not Form.LIST
+        return one if is_one else ', '.join(value)
+    if 'bearing_deg' in result.facts and reading.form is Form.PLACE:
+        return _place(result)
+    rise = result.facts.get('rise_m')
+    if rise is None:
+        return str(value)
+    return 'at the same height' if abs(rise) < _RISE_M else 'up' if rise > 0 else 'down'
+
+
+def _place(result: Result) -> str:
+    if len(result.candidates) > 1:
+        return '; '.join(result.candidates)
+    is_straight = result.tool == 'motion' and abs(result.facts.get('turn_deg', 90)) < _TURN_DEG
+    return 'neither way' if is_straight else side_of(result.facts['bearing_deg'])
+
+
+def side_of(degrees: float) -> str:
+    """A direction in a word: ahead, left, right or behind, with the side where it is oblique."""
+    side = 'left' if degrees > 0 else 'right'
+    off = abs(degrees)
+    if off <= 20:
+        return 'ahead'
+    if off < 45:
+        return f'ahead, to the {side}'
+    return f'to the {side}' if off < 135 else 'behind' if off > 160 else f'behind, to the {side}'
+
+
+# Yes or no.
+
+
+def _yes_or_no(
+    reading: Reading, results: tuple[Result, ...], scene: Scene, note: str
+) -> ToolAnswer:
+    holds = [_holds(reading, result, scene) for result in results]
+    sentence = ' '.join(result.text for result in results) + note
+    word = 'yes' if all(holds) else 'no'
+    sentence = f'{word.capitalize()}: {sentence[:1].lower()}{sentence[1:]}'
+    sentence = re.sub(r'^(Yes|No): i ', r'\1: I ', sentence)
+    return ToolAnswer(AnswerKind.TEXT, word, sentence=sentence, results=results,
+                      readings=(reading,))  # fmt: skip
+
+
+def _holds(reading: Reading, result: Result, scene: Scene) -> bool:
+    """Whether a result makes a question's answer yes.
+
+    Raises:
+        InputError: It decides neither; the message says why.
+    """
+    rules: dict[str, Callable[[], bool]] = {
+        'count': lambda: _is_there(reading, result, scene),
+        'where': lambda: _is_on_side(reading.wanted, result),
+        'nearest': lambda: _is_first(reading.wanted, result),
+        'order': lambda: _is_first(reading.wanted, result),
+        'distance': lambda: _is_within(reading, result),
+        'visited': lambda: bool(result.value),
+        'moves': lambda: _did_move(reading.wanted, result),
+        'motion': lambda: _did(reading, result),
+    }
+    if result.tool not in rules:
+        msg = 'yes or no does not follow from what I can compute'
+        raise InputError(msg)
+    return rules[result.tool]()
+
+
+def _is_there(reading: Reading, result: Result, scene: Scene) -> bool:
+    count = float(result.value)  # type: ignore[arg-type]
+    if not count:
+        _check_ground(reading, result, scene)
+    if reading.limit is None:
+        return count > 0
+    way, number = reading.limit
+    holds = {'more': count > number, 'at least': count >= number, 'less': count < number}
+    return holds.get(way, count == number)
+
+
+def _check_ground(reading: Reading, result: Result, scene: Scene) -> None:
+    """Refuse to say that there is nothing where not enough was looked at.
+
+    Raises:
+        InputError: What was looked at does not tell.
+    """
+    named = [label for label in scene.labels if not is_unnamed(label)]
+    name = next((n for n in reading.names if n.text == result.arguments[0]), None)
+    if name is not None and name.kind and len(named) < _LEAST_NAMES:
+        msg = f'{result.text} What I saw is known by colour and shape alone'
+        raise InputError(msg)
+    of_past = re.search(
+        r'\b(?:seen|saw|see|spot|notice\w*|come across|came across)\b', reading.question
+    )
+    share = scene.coverage
+    if not of_past and not share >= _LEAST_COVERAGE:
+        raise InputError(result.text)
+
+
+def _is_on_side(side: str, result: Result) -> bool:
+    degrees = result.facts['bearing_deg']
+    if len(result.candidates) > 1:
+        msg = f'Which one? {result.text}'
+        raise InputError(msg)
+    off = abs((degrees - _MIDDLES[side] + 180) % 360 - 180)
+    half = 45.0 if side in ('ahead', 'behind') else 80.0
+    if abs(off - half) < _BORDER_DEG / 2 + result.facts.get('slack_deg', 0.0):
+        msg = f'That is near the border: {result.text}'
+        raise InputError(msg)
+    return bool(off < half)
+
+
+def _is_first(wanted: str, result: Result) -> bool:
+    if result.facts.get('is_tie') or result.facts.get('together'):
+        msg = f'Neither clearly: {result.text}'
+        raise InputError(msg)
+    first = result.value[0] if isinstance(result.value, tuple) else result.value
+    return first == wanted
+
+
+def _is_within(reading: Reading, result: Result) -> bool:
+    if reading.limit is None:
+        msg = f'How near is near is not said: {result.text}'
+        raise InputError(msg)
+    way, metres = reading.limit
+    value = result.facts['distance_m']
+    if abs(value - metres) <= result.margin:
+        msg = f'That is too near to tell: {result.text}'
+        raise InputError(msg)
+    return bool((value < metres) == (way == 'less'))
+
+
+def _did_move(wanted: str, result: Result) -> bool:
+    counts = result.facts['counts']
+    if any(key == f'moved {wanted}' for key in counts):
+        return True
+    if result.facts['unknown']:
+        msg = f'{result.facts["unknown"]} of my motions are not known. {result.text}'
+        raise InputError(msg)
+    return False
+
+
+def _did(reading: Reading, result: Result) -> bool:
+    what, wanted = result.arguments[0], reading.wanted
+    if what in ('now', 'any'):
+        return bool(result.value) == (wanted == 'moving')
+    if what == 'turn':
+        net, own = result.facts['turn_deg'], result.facts[f'{wanted}_deg']
+        if abs(net) < _TURN_DEG or (own >= _TURN_DEG) != (own > abs(net) / 2):
+            msg = f'Neither clearly: {result.text}'
+            raise InputError(msg)
+        return bool((net > 0) == (wanted == 'left'))
+    if what == 'height':
+        rise = result.facts['rise_m']
+        return bool(abs(rise) >= _RISE_M and (rise > 0) == (wanted == 'up'))
+    away = float(result.facts['distance_m'])
+    if _BACK_M < away < _AWAY_M:
+        msg = f'Nearly: {result.text}'
+        raise InputError(msg)
+    return away <= _BACK_M
+
+
+# Options.
+
+
+def _choose(
+    reading: Reading, results: tuple[Result, ...], options: Sequence[str], scene: Scene, note: str
+) -> ToolAnswer:
+    result = results[0]
+    lowered = [option.strip().lower() for option in options]
+    scores = [_misfit(option, reading, results, scene) for option in lowered]
+    best = min(scores)
+    index = scores.index(best)
+    if best == math.inf or scores.count(best) > 1:
+        msg = f'No option says so alone: {result.text}'
+        raise InputError(msg)
+    if re.match(r'(?:unknown|cannot tell|not sure)', lowered[index]):
+        return _unknown(reading, results, result.text)
+    sentence = ' '.join(each.text for each in results) + note
+    return ToolAnswer(AnswerKind.CHOICE, options[index], index, sentence=sentence,
+                      results=results, readings=(reading,))  # fmt: skip
+
+
+def _misfit(option: str, reading: Reading, results: tuple[Result, ...], scene: Scene) -> float:
+    """How badly an option says what results say; infinite: it says something else."""
+    result = results[0]
+    word = re.match(r'(yes|no|not)\b', option)
+    if word and reading.form is Form.YES_NO:
+        holds = all(_holds(reading, each, scene) for each in results)
+        return 0.0 if (word[1] == 'yes') == holds else math.inf
+    if result.facts.get('is_tie'):
+        return math.inf
+    if isinstance(result.value, tuple):
+        return _misfit_of_names(option, reading, result, scene)
+    if isinstance(result.value, str):
+        named = [name.text for name in find_names(option, scene.labels)]
+        return 0.0 if result.value.lower() in (option, *named) else math.inf
+    parts = [_misfit_of_direction(option, result), _misfit_of_number(option, result)]
+    known = [part for part in parts if part is not None]
+    return sum(known) if known else math.inf
+
+
+def _misfit_of_names(option: str, reading: Reading, result: Result, scene: Scene) -> float:
+    value = result.value if isinstance(result.value, tuple) else ()
+    if result.tool == 'moves':
+        return _misfit_of_move(option, value)
+    labels = tuple(dict.fromkeys((*scene.labels, *value)))
+    parts = [part.strip() for part in re.split(r',|;|\band\b|\bthen\b', option) if part.strip()]
+    named = [names[0].text for part in parts if (names := find_names(part, labels))]
+    if not named:
+        return math.inf
+    order = [value.index(name) for name in named if name in value]
+    if len(order) < len(named):
+        return math.inf
+    if reading.form is Form.NAME or len(named) == 1:
+        wanted = value[-1] if reading.wanted == 'last' else value[0]
+        return 0.0 if named == [wanted] else math.inf
+    return 0.0 if order == sorted(order) else math.inf
+
+
+def _misfit_of_move(option: str, value: tuple[str, ...]) -> float:
+    said = directions_in(option)
+    if not said or not value:
+        return math.inf
+    return 0.0 if value[0].split()[-1] in said else math.inf
+
+
+def _misfit_of_direction(option: str, result: Result) -> float | None:
+    """How far a direction is from the middle of the one that an option names [turns].
+
+    None: the result or the option has none.
+    """
+    if 'bearing_deg' not in result.facts:
+        return None
+    if len(result.candidates) > 1:
+        return math.inf
+    middle = next((m for pattern, m in _DIRECTIONS if re.search(pattern, option)), None)
+    if middle is None:
+        return None
+    off = abs((result.facts['bearing_deg'] - middle + 180) % 360 - 180)
+    # Of a direction and a distance, the direction counts first.
+    return float(off / 360)
+
+
+def _misfit_of_number(option: str, result: Result) -> float | None:
+    """How far a number is from that of an option, as a share; None: the option has none."""
+    match = re.search(r'\d', option)
+    quantity = quantity_in(option[match.start() :]) if match else None
+    if quantity is None:
+        return None
+    metres = result.facts.get('distance_m')
+    value = metres if quantity.dimension == 'length' and metres is not None else result.value
+    said = (
+        quantity.base()
+        if quantity.dimension == 'length' and metres is not None
+        else quantity.value
+    )
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(abs(said - value) / max(abs(value), _FEW))
