@@ -62,8 +62,8 @@ def goal_proposal(answer: Answer, scene_map: SceneMap, standoff_m: float) -> Key
         that of the landmark, or of the answer where that is less.
 
     Raises:
-        InputError: No landmark is named or is there still, the answer does not stand for it, or the
-            map has no metres or no path.
+        InputError: No landmark is named or is there still, the answer does not stand for it, or
+            the map has no metres or no path.
     """
     landmark = _named_landmark(answer, scene_map)
     if problem := _objection(answer, landmark.label, _labels(scene_map)):

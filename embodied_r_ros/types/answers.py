@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
+import json
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.types.deltas import ModelInfo, NAN
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from embodied_r_ros.types.geometry import Position
 
 
@@ -73,6 +77,31 @@ class ToolCall:
     observations: tuple[int, ...] = ()  # the same deltas as the prompt counts them, from 1
     stamps_ns: tuple[int, ...] = ()
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; a value that is no JSON stays text."""
+        value: Any = self.value or None
+        with suppress(ValueError, RecursionError):
+            value = json.loads(self.value, parse_constant=str)
+        return {
+            'tool': self.tool,
+            'arguments': list(self.arguments),
+            'value': value,
+            'unit': self.unit,
+            'text': self.text,
+            **_evidence([self]),
+        }
+
+
+def _evidence(calls: Iterable[ToolCall]) -> dict[str, list[Any]]:
+    """What calls rest on, as plain JSON values."""
+    calls = list(calls)
+    return {
+        'landmarks': sorted({value for call in calls for value in call.landmark_ids}),
+        'keyframes': sorted({value for call in calls for value in call.delta_ids}),
+        'observations': sorted({value for call in calls for value in call.observations}),
+        'stamps_ns': list(map(str, sorted({ns for call in calls for ns in call.stamps_ns}))),
+    }
+
 
 @dataclass(frozen=True)
 class RejectedCompletion:
@@ -127,6 +156,10 @@ class Answer:
     calls: tuple[ToolCall, ...] = ()
     rejected: tuple[RejectedCompletion, ...] = ()
     has_goal: bool = False  # a goal was proposed for it
+
+    def evidence(self) -> dict[str, list[Any]]:
+        """What the tools' results rest on, as plain JSON values (stamps as text)."""
+        return _evidence(self.calls)
 
     def after_wait(self, wait_ns: int) -> Answer:
         """The answer, with its times counted from the arrival of the question in a line."""

@@ -20,7 +20,11 @@ LAMP = Landmark('lamp', (-4.0, 0.0, 1.5), 9, status=LandmarkStatus.GONE)
 PATH = (PathPoint(0, (0.0, 0.0, 1.2), 0.0), PathPoint(1, (0.0, -1.0, 1.2), 0.0))
 PLACE = SceneMap((FRIDGE, *CHAIRS, LAMP), PATH, 'odom', scale=ScaleSource.DEPTH)
 GO = Answer(
-    'run-1', 'Go to the fridge, please.', AnswerKind.TEXT, text='the fridge', observation_stamp_ns=7
+    'run-1',
+    'Go to the fridge, please.',
+    AnswerKind.TEXT,
+    text='the fridge',
+    observation_stamp_ns=7,
 )
 
 
