@@ -159,7 +159,10 @@ def ros1_converter(type_name: str, text: str) -> Callable[[bytes], bytes]:
 # Fields that recordings of before lack; what reads these messages has a value for them.
 _ADDED = {
     'embodied_r_msgs/msg/Keyframe': {'motion', 'depth'},
-    'embodied_r_msgs/msg/Answer': {'map_revision', 'landmark_ids', 'landmark_age'},
+    'embodied_r_msgs/msg/Answer': {
+        *('map_revision', 'landmark_ids', 'landmark_age', 'wait', 'generation'),
+        *('sentence', 'unit', 'check', 'check_reason', 'calls', 'rejected', 'has_goal'),
+    },
     'embodied_r_msgs/msg/SemanticDelta': {'has_pose', 'pose', 'pose_frame_id'},
     'embodied_r_msgs/msg/Motion': {'scale'},
     'embodied_r_msgs/msg/Item': {'box', 'scale'},

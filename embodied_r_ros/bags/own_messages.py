@@ -23,11 +23,14 @@ from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.types.answers import (
     Answer,
     AnswerKind,
+    Check,
     FocusText,
     Freshness,
     Gripper,
     KeypointProposal,
+    RejectedCompletion,
     Sampling,
+    ToolCall,
 )
 from embodied_r_ros.types.deltas import (
     DeltaKind,
@@ -279,6 +282,37 @@ def focus_from_msg(msg: Any) -> FocusText:
     return FocusText(int(msg.keyframe_id), stamp_ns_from_msg(msg.stamp), msg.text, msg.camera)
 
 
+def call_to_msg(factory: MessageFactory, call: ToolCall) -> Any:
+    """Make a ToolCall message."""
+    return factory.make(
+        _M + 'ToolCall',
+        tool=call.tool,
+        arguments=list(call.arguments),
+        value=call.value,
+        unit=call.unit,
+        text=call.text,
+        landmark_ids=factory.array('uint32', list(call.landmark_ids)),
+        delta_ids=factory.array('uint32', list(call.delta_ids)),
+        observations=factory.array('uint32', list(call.observations)),
+        stamps=[stamp_to_msg(factory, stamp_ns) for stamp_ns in call.stamps_ns],
+    )
+
+
+def call_from_msg(msg: Any) -> ToolCall:
+    """Tool call of its message."""
+    return ToolCall(
+        msg.tool,
+        tuple(msg.arguments),
+        msg.value,
+        msg.unit,
+        msg.text,
+        tuple(int(value) for value in msg.landmark_ids),
+        tuple(int(value) for value in msg.delta_ids),
+        tuple(int(value) for value in msg.observations),
+        tuple(map(stamp_ns_from_msg, msg.stamps)),
+    )
+
+
 def answer_to_msg(factory: MessageFactory, answer: Answer) -> Any:
     """Make an Answer message."""
     sampling = answer.sampling
@@ -322,6 +356,21 @@ def answer_to_msg(factory: MessageFactory, answer: Answer) -> Any:
         wait=duration_to_msg(factory, answer.wait_ns),
         generation=duration_to_msg(factory, answer.generation_ns),
         standing=answer.standing,
+        sentence=answer.sentence,
+        unit=answer.unit,
+        check=answer.check.value,
+        check_reason=answer.check_reason,
+        calls=[call_to_msg(factory, call) for call in answer.calls],
+        rejected=[
+            factory.make(
+                _M + 'RejectedCompletion',
+                completion=one.completion,
+                reason=one.reason,
+                model=one.model,
+            )
+            for one in answer.rejected
+        ],
+        has_goal=answer.has_goal,
     )
 
 
@@ -343,6 +392,23 @@ def _parts_of_latency(msg: Any) -> dict[str, Any]:
     return {
         'wait_ns': stamp_ns_from_msg(msg.wait),
         'generation_ns': stamp_ns_from_msg(msg.generation),
+    }
+
+
+def _check_fields(msg: Any) -> dict[str, Any]:
+    """What an answer says of its check; nothing in recordings of before."""
+    if not hasattr(msg, 'check'):
+        return {}
+    return {
+        'sentence': msg.sentence,
+        'unit': msg.unit,
+        'check': Check(msg.check),
+        'check_reason': msg.check_reason,
+        'calls': tuple(map(call_from_msg, msg.calls)),
+        'rejected': tuple(
+            RejectedCompletion(one.completion, one.reason, one.model) for one in msg.rejected
+        ),
+        'has_goal': bool(msg.has_goal),
     }
 
 
@@ -464,6 +530,7 @@ def answer_from_msg(msg: Any) -> Answer:
         standing=bool(msg.standing),
         frame_id=msg.header.frame_id,
         episode_id=msg.episode_id,
+        **_check_fields(msg),
     )
 
 

@@ -54,6 +54,7 @@ from embodied_r_ros.scene.goals import goal_proposal, is_order
 from embodied_r_ros.scene.landmark_map import MapConfig
 from embodied_r_ros.scene.memory import LiveMemory
 from embodied_r_ros.serving.profiles import load_profile, stand_in_server
+from embodied_r_ros.types.answers import Check
 from embodied_r_ros.types.deltas import Rung
 from rclpy.callback_groups import ReentrantCallbackGroup
 from std_srvs.srv import Trigger
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.reasoning.question import Listener
     from embodied_r_ros.reasoning.queue import QueuedQuestion
-    from embodied_r_ros.types import deltas
+    from embodied_r_ros.types import answers, deltas
     from embodied_r_ros.types.answers import FocusText
 
 # How late a cancel may be noticed [s]; two events cannot be waited for at once.
@@ -246,6 +247,7 @@ class SpatialReasoner(ManagedNode):
             self.parameters.config(MapConfig),
         )
         self._outcomes: Counter[str] = Counter()
+        self._checks: Counter[Check] = Counter()
         self._last_problem = self._goal_problem = ''
         self._focus = FocusClient(self)
         self._answers = self.publisher(Answer, 'answer', topics.RESULT)
@@ -299,6 +301,7 @@ class SpatialReasoner(ManagedNode):
             'delta_age_s': self._delta_meter.age_s(),
             'answers': self._answer_meter.count,
             'answer_age_s': self._answer_meter.age_s(),
+            **{check.name.lower(): self._checks[check] for check in Check},
             'landmarks': len(self._mapper),
             'deltas_not_mapped': self._mapper.dropped,
             'deltas_left_out': self._memory.left_out,
@@ -376,7 +379,7 @@ class SpatialReasoner(ManagedNode):
 
         def finish(outcome: Outcome) -> None:
             try:
-                self._publish(outcome, question)
+                outcome = self._publish(outcome, question)
             except Exception as error:  # the asker must hear of the outcome, whatever it was
                 self.log_problem(error)
             deliver(outcome)
@@ -414,38 +417,50 @@ class SpatialReasoner(ManagedNode):
                 return None
         return self.put(question, deliver, listener)
 
-    def _publish(self, outcome: Outcome, question: Question) -> None:
-        """Publish and count the outcome of a question. Runs in a thread of the queue."""
+    def _publish(self, outcome: Outcome, question: Question) -> Outcome:
+        """Publish and count the outcome of a question, and propose the goal that it means.
+
+        Runs in a thread of the queue. Returns the outcome, whose answer says whether a goal came
+        of it.
+        """
         result = outcome.code.name.lower() if outcome.code else outcome.termination.value
         self._outcomes[result] += 1
         if outcome.termination in _SILENT_ENDS or outcome.code in _SILENT_CODES:
-            return
+            return outcome
         is_error = outcome.termination is Termination.ERROR
         self._last_problem = outcome.message if is_error else ''
         # Whoever hears an answer may ask at once who gave it.
         if self._models.note(outcome.answer.model):
             self.publish_provenance()
-        self._answers.publish(answer_to_msg(ROS_MESSAGES, outcome.answer))
+        answer, goal = outcome.answer, None
         if outcome.is_completed:
             self._answer_meter.tick()
-            self._propose_goal(outcome.answer)
-        self._recorder.note(outcome.answer)
+            self._checks[answer.check] += 1
+            answer, goal = self._with_goal(answer)
+        self._answers.publish(answer_to_msg(ROS_MESSAGES, answer))
+        if goal:
+            self._goals.publish(proposal_to_msg(ROS_MESSAGES, goal))
+        self._recorder.note(answer)
         if self._shadow:
-            self._shadow.offer(outcome.answer, question)
+            self._shadow.offer(answer, question)
+        return replace(outcome, answer=answer)
 
-    def _propose_goal(self, answer: Any) -> None:
-        """Propose where to go where the question was an order to."""
+    def _with_goal(
+        self, answer: answers.Answer
+    ) -> tuple[answers.Answer, answers.KeypointProposal | None]:
+        """An answer that says whether a goal came of it, and the goal; None: none did."""
         if not is_order(answer.question):
-            return
+            return answer, None
         standoff_m = self.parameters.config(SceneMapperConfig).goal_standoff_m
         try:
-            proposal = goal_proposal(answer, self._mapper.scene_map(), standoff_m)
+            goal = goal_proposal(answer, self._mapper.scene_map(), standoff_m)
         except InputError as error:
             self._goal_problem = f'no goal for {answer.question!r}: {error}'
             self.log_problem(error)
-            return
+            reasons = filter(None, (answer.check_reason, f'no goal: {error}'))
+            return replace(answer, check_reason='; '.join(reasons)), None
         self._goal_problem = ''
-        self._goals.publish(proposal_to_msg(ROS_MESSAGES, proposal))
+        return replace(answer, has_goal=True), goal
 
     def cancel(self, request: QueuedQuestion) -> None:
         """Cancel a question."""

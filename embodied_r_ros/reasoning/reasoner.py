@@ -79,6 +79,13 @@ _OF_A_MODEL = (
     'latency_ns',
     'wait_ns',
     'generation_ns',
+    'sentence',
+    'unit',
+    'check',
+    'check_reason',
+    'calls',
+    'rejected',
+    'has_goal',
 )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.scene.map_relations import level_m
-from embodied_r_ros.types.answers import AnswerKind, KeypointProposal
+from embodied_r_ros.types.answers import AnswerKind, Check, KeypointProposal
 from embodied_r_ros.types.deltas import ScaleSource
 from embodied_r_ros.types.landmarks import LandmarkStatus
 from embodied_r_ros.types.things import first_mentions
@@ -49,8 +49,8 @@ def goal_proposal(answer: Answer, scene_map: SceneMap, standoff_m: float) -> Key
     """The goal that the answer to an order means.
 
     The landmark is the one that the order names first, or else the one that the answer names:
-    what a person said is not for a model to change. Of several of one name it is the one that is
-    nearest to the camera now.
+    what a person said is not for a model to change. The answer must name it too. Of several of one
+    name it is the one that is nearest to the camera now.
 
     Args:
         answer: To a question that `is_order`.
@@ -62,9 +62,12 @@ def goal_proposal(answer: Answer, scene_map: SceneMap, standoff_m: float) -> Key
         that of the landmark, or of the answer where that is less.
 
     Raises:
-        InputError: No landmark is named or is there still, or the map has no metres or no path.
+        InputError: No landmark is named or is there still, the answer does not stand for it, or
+            the map has no metres or no path.
     """
     landmark = _named_landmark(answer, scene_map)
+    if problem := _objection(answer, landmark.label, _labels(scene_map)):
+        raise InputError(problem)
     if scene_map.scale is ScaleSource.UNKNOWN:
         msg = 'the scene map has no metres: give the robot odometry, tf or depth'
         raise InputError(msg)
@@ -86,13 +89,29 @@ def goal_proposal(answer: Answer, scene_map: SceneMap, standoff_m: float) -> Key
     )
 
 
+def _labels(scene_map: SceneMap) -> list[str]:
+    return list(dict.fromkeys(landmark.label for landmark in scene_map.landmarks))
+
+
+def _objection(answer: Answer, label: str, labels: Sequence[str]) -> str:
+    """Why an answer does not stand for a landmark; empty: it does."""
+    if answer.kind is AnswerKind.UNKNOWN:
+        return 'the answer is unknown'
+    if answer.check is Check.UNSUPPORTED:
+        return f'the answer {answer.text!r} has no support in what was seen'
+    texts = [answer.text, answer.sentence, *(a for call in answer.calls for a in call.arguments)]
+    if not any(label in first_mentions(text.lower(), labels) for text in texts):
+        return f'the answer {answer.text!r} does not name the {label}'
+    return ''
+
+
 def _named_landmark(answer: Answer, scene_map: SceneMap) -> Landmark:
     """The landmark to go to.
 
     Raises:
         InputError: None is named, or it is gone.
     """
-    labels = list(dict.fromkeys(landmark.label for landmark in scene_map.landmarks))
+    labels = _labels(scene_map)
     is_in_words = answer.kind in (AnswerKind.CHOICE, AnswerKind.TEXT)
     for text in (answer.question, answer.text if is_in_words else ''):
         places = first_mentions(text.lower(), labels)

@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
+import json
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.types.deltas import ModelInfo, NAN
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from embodied_r_ros.types.geometry import Position
 
 
@@ -31,6 +35,14 @@ class Freshness(Enum):
     REFUSED = 3  # nothing to answer from, or nothing that could answer
 
 
+class Check(Enum):
+    """Whether an answer agrees with what was seen."""
+
+    UNCHECKED = 0  # no tool computes it, or none was asked
+    VERIFIED = 1  # what it quotes was seen, and it is what the tools compute
+    UNSUPPORTED = 2  # a quote or the answer has no support
+
+
 @dataclass(frozen=True)
 class FocusText:
     """What one keyframe shows about a question."""
@@ -49,6 +61,55 @@ class Sampling:
     top_p: float = 1.0  # nucleus probability; 1: off
     max_tokens: int = 1024  # upper limit of generated tokens
     seed: int = 0  # given to the server; 0: none given
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """What a tool of the scene computed for an answer."""
+
+    tool: str
+    arguments: tuple[str, ...] = ()
+    value: str = ''  # as JSON; empty: not known
+    unit: str = ''
+    text: str = ''  # a sentence: the value, or why it is not known
+    landmark_ids: tuple[int, ...] = ()  # these and the next ones: what it rests on
+    delta_ids: tuple[int, ...] = ()  # newer keyframes of deltas
+    observations: tuple[int, ...] = ()  # the same deltas as the prompt counts them, from 1
+    stamps_ns: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; a value that is no JSON stays text."""
+        value: Any = self.value or None
+        with suppress(ValueError, RecursionError):
+            value = json.loads(self.value, parse_constant=str)
+        return {
+            'tool': self.tool,
+            'arguments': list(self.arguments),
+            'value': value,
+            'unit': self.unit,
+            'text': self.text,
+            **_evidence([self]),
+        }
+
+
+def _evidence(calls: Iterable[ToolCall]) -> dict[str, list[Any]]:
+    """What calls rest on, as plain JSON values."""
+    calls = list(calls)
+    return {
+        'landmarks': sorted({value for call in calls for value in call.landmark_ids}),
+        'keyframes': sorted({value for call in calls for value in call.delta_ids}),
+        'observations': sorted({value for call in calls for value in call.observations}),
+        'stamps_ns': list(map(str, sorted({ns for call in calls for ns in call.stamps_ns}))),
+    }
+
+
+@dataclass(frozen=True)
+class RejectedCompletion:
+    """A completion that the answer did not become."""
+
+    completion: str
+    reason: str
+    model: str = ''
 
 
 @dataclass(frozen=True)
@@ -88,6 +149,17 @@ class Answer:
     standing: bool = False  # from the standing question
     frame_id: str = ''
     episode_id: str = ''
+    sentence: str = ''  # the answer in a sentence: with its unit, and what it rests on
+    unit: str = ''
+    check: Check = Check.UNCHECKED  # of the answer given; rejected completions stay beside it
+    check_reason: str = ''  # what has no support, or why nothing was checked or no goal proposed
+    calls: tuple[ToolCall, ...] = ()
+    rejected: tuple[RejectedCompletion, ...] = ()
+    has_goal: bool = False  # a goal was proposed for it
+
+    def evidence(self) -> dict[str, list[Any]]:
+        """What the tools' results rest on, as plain JSON values (stamps as text)."""
+        return _evidence(self.calls)
 
     def after_wait(self, wait_ns: int) -> Answer:
         """The answer, with its times counted from the arrival of the question in a line."""

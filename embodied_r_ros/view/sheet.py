@@ -11,12 +11,13 @@ from unicodedata import combining, normalize
 import cv2
 from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.reasoning.image_targets import read_box, read_points
+from embodied_r_ros.types.answers import Check
 from embodied_r_ros.types.deltas import ItemStatus
 from embodied_r_ros.types.images import shrink
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from embodied_r_ros.keyframes.selector import Keyframe
@@ -220,39 +221,44 @@ def write_contact_sheet(
     keyframes: Sequence[Keyframe],
     deltas: Sequence[SemanticDelta],
     questions: Sequence[AnsweredQuestion],
-    total: int = 0,
 ) -> None:
     """Write the picture as PNG; it appears only when it is complete.
+
+    Keyframes have the numbers by which prompts and answers call their deltas: `[1]` is the first.
 
     Args:
         path: The file.
         title: First line.
         keyframes: Keyframes in order; at most 16, evenly chosen, are shown.
-        deltas: Semantic deltas; those of a shown keyframe are printed below it.
+        deltas: All semantic deltas; those of a shown keyframe are printed below it.
         questions: Questions with their answers.
-        total: Keyframes that there were, where these are some of them.
 
     Raises:
         InputError: The file cannot be written.
     """
-    sheet = Sheet(_CARD_PX, _MARGIN_PX)
-    start_ns = keyframes[0].stamp_ns if keyframes else 0
-    texts = {delta.to_id: delta for delta in deltas}
-    count = total or len(keyframes)
-    head = f'{count} keyframes, {total or len(deltas)} semantic deltas'
-    sheet.add_text([Line(title, 0.9), Line(head, 0.5, FAINT)])
-    sheet.add_cards(
-        [
-            sheet.card(
-                _picture(keyframe, texts.get(keyframe.id)),
-                _keyframe_lines(keyframe, texts.get(keyframe.id), start_ns),
-            )
-            for keyframe in _evenly(keyframes, _MAX_CARDS)
-        ]
-    )
+    head = f'{len(keyframes)} keyframes, {len(deltas)} semantic deltas'
+    sheet = _keyframe_sheet(title, head, keyframes, dict(enumerate(deltas, 1)))
     for question in questions:
         sheet.add_text(_question_lines(question))
     sheet.write(path)
+
+
+def _keyframe_sheet(
+    title: str, head: str, keyframes: Sequence[Keyframe], deltas: Mapping[int, SemanticDelta]
+) -> Sheet:
+    """A sheet that shows keyframes; deltas are given by their numbers."""
+    sheet = Sheet(_CARD_PX, _MARGIN_PX)
+    start_ns = keyframes[0].stamp_ns if keyframes else 0
+    numbers = {delta.to_id: number for number, delta in deltas.items()}
+    sheet.add_text([Line(title, 0.9), Line(head, 0.5, FAINT)])
+    cards = []
+    for keyframe in _evenly(keyframes, _MAX_CARDS):
+        number = numbers.get(keyframe.id, 0)
+        delta = deltas.get(number)
+        lines = _keyframe_lines(keyframe, delta, number, start_ns)
+        cards.append(sheet.card(_picture(keyframe, delta), lines))
+    sheet.add_cards(cards)
+    return sheet
 
 
 class KeyframeSample:
@@ -262,7 +268,7 @@ class KeyframeSample:
         self.total = 0
         self._stride = 1
         self._keyframes: dict[int, Keyframe] = {}  # by id
-        self._deltas: dict[int, SemanticDelta] = {}
+        self._deltas: dict[int, SemanticDelta] = {}  # by their numbers, from 1
 
     def keep(self, keyframes: Iterable[Keyframe]) -> Iterator[Keyframe]:
         """Pass keyframes on and keep some of them."""
@@ -277,9 +283,9 @@ class KeyframeSample:
 
     def note(self, deltas: Iterable[SemanticDelta]) -> Iterator[SemanticDelta]:
         """Pass deltas on and keep those of the keyframes that are kept."""
-        for delta in deltas:
+        for number, delta in enumerate(deltas, 1):
             if delta.to_id in self._keyframes:
-                self._deltas[delta.to_id] = delta
+                self._deltas[number] = delta
             yield delta
 
     def write(self, path: Path, title: str) -> None:
@@ -288,9 +294,10 @@ class KeyframeSample:
         Raises:
             InputError: The file cannot be written.
         """
-        deltas = [delta for key, delta in self._deltas.items() if key in self._keyframes]
+        head = f'{self.total} keyframes, {self.total} semantic deltas'
         keyframes = list(self._keyframes.values())
-        write_contact_sheet(path, title, keyframes, deltas, [], self.total)
+        deltas = {n: delta for n, delta in self._deltas.items() if delta.to_id in self._keyframes}
+        _keyframe_sheet(title, head, keyframes, deltas).write(path)
 
 
 def _picture(keyframe: Keyframe, delta: SemanticDelta | None) -> NDArray[np.uint8]:
@@ -366,12 +373,14 @@ def _evenly(keyframes: Sequence[Keyframe], limit: int) -> list[Keyframe]:
     return [keyframes[index] for index in chosen]
 
 
-def _keyframe_lines(keyframe: Keyframe, delta: SemanticDelta | None, start_ns: int) -> list[Line]:
+def _keyframe_lines(
+    keyframe: Keyframe, delta: SemanticDelta | None, number: int, start_ns: int
+) -> list[Line]:
     seconds = (keyframe.stamp_ns - start_ns) / 1e9
     overlap = 'none' if keyframe.overlap is None else f'{keyframe.overlap:.2f}'
     reason = keyframe.reason.name.lower().replace('_', ' ')
     lines = [
-        Line(f'Keyframe {keyframe.id}, {seconds:.1f} s', 0.55),
+        Line(f'[{number}] {seconds:.1f} s' if number else f'{seconds:.1f} s', 0.55),
         Line(f'{reason}, overlap {overlap}, {keyframe.inliers} inliers', 0.42, FAINT),
     ]
     if delta:
@@ -397,5 +406,23 @@ def _question_lines(question: AnsweredQuestion) -> list[Line]:
         *([Line(options, 0.5, FAINT)] if options else []),
         Line(question.refusal or answer.think, 0.48),
         Line(result, 0.6, colour),
+        *([Line(answer.sentence, 0.5)] if answer.sentence else []),
+        *([] if question.refusal else [_check_line(answer)]),
         Line(model, 0.42, FAINT),
     ]
+
+
+_CHECK = {Check.VERIFIED: _GOOD, Check.UNSUPPORTED: _BAD, Check.UNCHECKED: FAINT}
+
+
+def _check_line(answer: Answer) -> Line:
+    """Whether an answer agrees with what was seen, and what it rests on."""
+    evidence = answer.evidence()
+    numbers = ' '.join(f'[{number}]' for number in evidence['observations'])
+    landmarks = ', '.join(map(str, evidence['landmarks']))
+    parts = [
+        answer.check.name.lower() + (f': {answer.check_reason}' if answer.check_reason else ''),
+        f'rests on {numbers}' if numbers else '',
+        f'landmarks {landmarks}' if landmarks else '',
+    ]
+    return Line('; '.join(filter(None, parts)), 0.5, _CHECK[answer.check])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 import math
 import re
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags import messages, own_messages
 from embodied_r_ros.bags.message_types import BagMessageFactory, embodied_typestore
+from embodied_r_ros.bags.reader import open_bag, read_values
 from embodied_r_ros.common.files import interface_path
 from embodied_r_ros.keyframes import selector
 from embodied_r_ros.types import answers, deltas, episodes
@@ -18,6 +20,9 @@ from embodied_r_ros.types.geometry import Intrinsics, Pose
 from embodied_r_ros.types.images import encode_image, EncodedImage, pack_depth
 import numpy as np
 import pytest
+from rosbags.typesys import get_typestore, Stores
+
+from test.bags.recordings import write_mcap
 
 if TYPE_CHECKING:
     from enum import Enum
@@ -108,6 +113,9 @@ def answer() -> answers.Answer:
         delta_ids=(1, 2, 4),
         deltas_merged=1,
         deltas_omitted=2,
+        map_revision=5,
+        landmark_ids=(3, 7),
+        landmark_age_ns=250_000_001,
         focus=(answers.FocusText(2, STAMP_NS, 'a door', 'front'),),
         prompt='What was seen',
         prompt_sha256='ab' * 32,
@@ -123,6 +131,19 @@ def answer() -> answers.Answer:
         standing=True,
         frame_id='front_optical',
         episode_id='e1',
+        sentence='The chair is 2.5 m away, on the right [2].',
+        unit='m',
+        check=answers.Check.UNSUPPORTED,
+        check_reason='[2] shows no chair',
+        calls=(
+            answers.ToolCall(
+                *('distance', ('robot', 'chair'), '2.5', 'm', 'The chair is 2.5 m away.'),
+                *((3, 7), (2, 4), (2, 3), (STAMP_NS - 1, STAMP_NS)),
+            ),
+            answers.ToolCall('where', ('microwave',), text='no microwave was seen'),
+        ),
+        rejected=(answers.RejectedCompletion('<answer>A</answer>', 'the tool says B', 'nano'),),
+        has_goal=True,
     )
 
 
@@ -177,6 +198,42 @@ def test_value_survives_a_recorded_message(name: str) -> None:
     assert CONVERSIONS[f'{name}_from_msg'](store.deserialize_cdr(raw, type_name)) == value
 
 
+ADDED = {  # to Answer, the newest first
+    'check': ('sentence', 'unit', 'check', 'check_reason', 'calls', 'rejected', 'has_goal'),
+    'wait': ('wait', 'generation'),
+    'map': ('map_revision', 'landmark_ids', 'landmark_age'),
+}
+FIELDS = {  # of the value, where they are called otherwise
+    'wait': ('wait_ns', 'generation_ns'),
+    'map': ('map_revision', 'landmark_ids', 'landmark_age_ns'),
+}
+
+
+@pytest.mark.parametrize('count', range(1, 4))
+def test_an_answer_of_before_is_read_from_its_bag(count: int, tmp_path: Path) -> None:
+    eras = list(ADDED)[:count]
+    missing = {name for era in eras for name in ADDED[era]}
+    own, kind = embodied_typestore(), 'embodied_r_msgs/msg/Answer'
+    constants, fields = own.fielddefs[kind]
+    kept = [field for field in fields if field[0] not in missing]
+    types = {k: v for k, v in own.fielddefs.items() if not k.endswith(('ToolCall', 'Completion'))}
+    store = get_typestore(Stores.EMPTY)
+    store.register({**types, kind: (constants, kept)})
+    whole = own_messages.answer_to_msg(BagMessageFactory(), answer())
+    old = store.types[kind](**{name: getattr(whole, name) for name, _ in kept})
+    text = store.generate_msgdef(kind, ros_version=2)[0]
+    bag = write_mcap(
+        tmp_path / 'a.mcap',
+        [('/answer', kind, 1, bytes(store.serialize_cdr(old, kind)))],
+        schema=lambda _: ('ros2msg', text),
+    )
+    with open_bag(bag) as reader:
+        [read] = read_values(reader, ['/answer'], own_messages.answer_from_msg)
+    blank = answers.Answer('', '', answers.AnswerKind.UNKNOWN)
+    names = [name for era in eras for name in FIELDS.get(era, ADDED[era])]
+    assert read == replace(answer(), **{name: getattr(blank, name) for name in names})
+
+
 def test_unknown_values_stay_unknown() -> None:
     plain = selector.Keyframe(0, STAMP_NS, jpeg(), selector.KeyframeReason.FIRST, 0)
     msg = own_messages.keyframe_to_msg(BagMessageFactory(), plain)
@@ -193,6 +250,7 @@ ENUMS: list[tuple[type[Enum], str, str]] = [
     (selector.KeyframeReason, 'msg/Keyframe.msg', 'REASON'),
     (answers.AnswerKind, 'msg/Answer.msg', 'KIND'),
     (answers.Freshness, 'msg/Answer.msg', 'FRESHNESS'),
+    (answers.Check, 'msg/Answer.msg', 'CHECK'),
     (Gripper, 'msg/KeypointProposal.msg', 'GRIPPER'),
     (episodes.EpisodeEvent, 'msg/EpisodeMark.msg', 'EVENT'),
     (episodes.EpisodeOutcome, 'msg/EpisodeMark.msg', 'OUTCOME'),

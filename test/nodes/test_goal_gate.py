@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from test.nodes.graph import Graph
 
+UNKNOWN = Script(('<think>Nothing says so.</think><answer>unknown</answer>',))
+NUMBER = Script(('<think>Three.</think><answer>3</answer>',))
 FREE = {
     'workspace_frame': 'odom',
     'workspace_min': [-5.0, -5.0, -0.1],
@@ -37,7 +39,7 @@ FREE = {
 
 @pytest.fixture
 def server() -> Iterator[ChatServer]:
-    default = Script(('<think>Nothing says so.</think><answer>unknown</answer>',))
+    default = Script(('<think>It is ahead.</think><answer>the sofa</answer>',))
     with ChatServer(default=default, models=[{'id': 'scripted'}]) as made:
         yield made
 
@@ -73,6 +75,7 @@ def test_an_order_becomes_a_goal_for_what_drives(graph: Graph, server: ChatServe
     driver = Driver(graph, server)
     _, result = driver.mapped.ask(question='Go to the sofa.', options=[])
     [goal] = driver.goals.wait(1)
+    assert (result.answer.has_goal, result.answer.check_reason) == (True, '')
     assert goal.header.frame_id == 'odom'
     # The sofa is 2 m ahead of where it was seen from, x = 1 m; 0.6 m from its edge.
     [sofa] = driver.mapped.node._mapper.scene_map().landmarks
@@ -100,7 +103,9 @@ def test_a_goal_outside_of_where_the_robot_may_drive_is_refused(
 
 def test_questions_and_orders_to_nowhere_give_no_goal(graph: Graph, server: ChatServer) -> None:
     driver = Driver(graph, server)
-    driver.mapped.ask(question='Where is the sofa?', options=[])
+    _, result = driver.mapped.ask(question='Where is the sofa?', options=[])
+    assert (result.answer.has_goal, result.answer.check_reason) == (False, '')
+    server.play(UNKNOWN)
     driver.mapped.ask(question='Go to the piano.', options=[])
     node = driver.mapped.node
     assert node.report().values['goal_problem'].startswith("no goal for 'Go to the piano.': ")
@@ -108,3 +113,23 @@ def test_questions_and_orders_to_nowhere_give_no_goal(graph: Graph, server: Chat
     [proposal] = driver.proposals.wait(1)
     assert proposal.task == 'Go to the sofa.'
     assert node.report().values['goal_problem'] == ''
+
+
+@pytest.mark.parametrize(
+    ('script', 'reason'),
+    [
+        (UNKNOWN, 'no goal: the answer is unknown'),
+        (NUMBER, "no goal: the answer '3' does not name the sofa"),
+    ],
+)
+def test_an_answer_that_does_not_name_the_place_says_why_it_is_no_goal(
+    graph: Graph, server: ChatServer, script: Script, reason: str
+) -> None:
+    driver = Driver(graph, server)
+    server.play(script)
+    _, result = driver.mapped.ask(question='Go to the sofa.', options=[])
+    assert (result.answer.has_goal, result.answer.check_reason) == (False, reason)
+    assert (result.error_code, result.error_msg) == (0, '')
+    driver.mapped.ask(question='Go to the sofa.', options=[])
+    [proposal] = driver.proposals.wait(1)
+    assert proposal.id != result.answer.id

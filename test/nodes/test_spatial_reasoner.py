@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
 import math
 import threading
 import time
@@ -24,6 +25,8 @@ from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from embodied_r_ros.reasoning.question import ReasonerConfig, RefusalCode
 from embodied_r_ros.reasoning.queue import Termination
+from embodied_r_ros.reasoning.reasoner import Reasoner
+from embodied_r_ros.types.answers import Check
 from geometry_msgs.msg import Point
 import pytest
 from rclpy.callback_groups import ReentrantCallbackGroup
@@ -453,6 +456,23 @@ def test_diagnostics_say_why_an_order_gave_no_goal(asker: Asker) -> None:
     asker.ask()  # what is no order changes nothing
     problem = asker.node.report().values['goal_problem']
     assert problem.startswith("no goal for 'Go to the fridge.': neither 'Go to the fridge.' nor")
+
+
+def test_diagnostics_count_what_checks_found(
+    asker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = iter([Check.VERIFIED, Check.UNSUPPORTED, Check.VERIFIED])
+    answer = Reasoner.answer
+    monkeypatch.setattr(
+        Reasoner, 'answer', lambda *a, **named: replace(answer(*a, **named), check=next(found))
+    )
+    asker.see('New: red tall object.')
+    checks = [asker.ask()[1].answer.check for _ in range(3)]
+    assert checks == [Check.VERIFIED.value, Check.UNSUPPORTED.value, Check.VERIFIED.value]
+    asker.ask(options=['left'])  # refused: nothing to check
+    values = asker.node.report().values
+    counts = [values[name] for name in ('verified', 'unsupported', 'unchecked')]
+    assert counts == [2, 1, 0]
 
 
 CANDIDATES = {

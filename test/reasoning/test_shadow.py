@@ -14,7 +14,15 @@ from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.reasoning.reasoner import Reasoner
 from embodied_r_ros.reasoning.shadow import Shadow, ShadowConfig
 from embodied_r_ros.scene.memory import MemoryConfig
-from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness, Sampling
+from embodied_r_ros.types.answers import (
+    Answer,
+    AnswerKind,
+    Check,
+    Freshness,
+    RejectedCompletion,
+    Sampling,
+    ToolCall,
+)
 from embodied_r_ros.types.deltas import DeltaKind, ModelInfo, SemanticDelta
 from embodied_r_ros.types.images import EncodedImage
 import pytest
@@ -90,8 +98,20 @@ def watcher(server: ChatServer) -> Iterator[Watcher]:
 
 
 def test_candidate_answers_the_very_prompt(watcher: Watcher, server: ChatServer) -> None:
-    watcher.shadow.offer(serving_answer())
+    checked = replace(
+        serving_answer(),
+        sentence='It is on the left.',
+        unit='m',
+        check=Check.VERIFIED,
+        check_reason='seen',
+        calls=(ToolCall('where', ('chair',)),),
+        rejected=(RejectedCompletion('right', 'it is left'),),
+        has_goal=True,
+    )
+    watcher.shadow.offer(checked)
     own = watcher.wait(1)[0]
+    assert (own.sentence, own.unit, own.check, own.check_reason) == ('', '', Check.UNCHECKED, '')
+    assert (own.calls, own.rejected, own.has_goal) == ((), (), False)
     assert (own.id, own.text, own.option_index) == ('run-1-shadow', 'right', 1)
     assert (own.think, own.model.name) == ('It was right.', 'candidate')
     assert own.latency_ns >= own.wait_ns + own.generation_ns > own.generation_ns > 0

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 import math
+from typing import Any
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.scene.goals import goal_proposal, is_order
-from embodied_r_ros.types.answers import Answer, AnswerKind
+from embodied_r_ros.types.answers import Answer, AnswerKind, Check, ToolCall
 from embodied_r_ros.types.deltas import ScaleSource
 from embodied_r_ros.types.landmarks import Landmark, LandmarkStatus, PathPoint, SceneMap
 import pytest
@@ -18,7 +19,13 @@ CHAIRS = tuple(Landmark('chair', (0.0, y, 0.5), number) for number, y in ((2, 2.
 LAMP = Landmark('lamp', (-4.0, 0.0, 1.5), 9, status=LandmarkStatus.GONE)
 PATH = (PathPoint(0, (0.0, 0.0, 1.2), 0.0), PathPoint(1, (0.0, -1.0, 1.2), 0.0))
 PLACE = SceneMap((FRIDGE, *CHAIRS, LAMP), PATH, 'odom', scale=ScaleSource.DEPTH)
-GO = Answer('run-1', 'Go to the fridge, please.', AnswerKind.UNKNOWN, observation_stamp_ns=7)
+GO = Answer(
+    'run-1',
+    'Go to the fridge, please.',
+    AnswerKind.TEXT,
+    text='the fridge',
+    observation_stamp_ns=7,
+)
 
 
 @pytest.mark.parametrize(
@@ -51,15 +58,15 @@ def test_who_was_nearer_than_the_goal_backs_off() -> None:
 
 
 def test_of_several_the_nearest_is_meant() -> None:
-    proposal = goal_proposal(replace(GO, question='Go to a chair'), PLACE, 1.0)
+    proposal = goal_proposal(replace(GO, question='Go to a chair', text='Chairs'), PLACE, 1.0)
     assert proposal.position == pytest.approx((0.0, 1.0, 0.0))
     yaw = 2 * math.atan2(proposal.orientation[2], proposal.orientation[3])  # type: ignore[index]
     assert yaw == pytest.approx(math.pi / 2)
 
 
 def test_the_answer_names_what_the_order_does_not() -> None:
-    cook = replace(GO, question='Go to where food is kept cold.')
-    named = replace(cook, kind=AnswerKind.CHOICE, text='the fridge', confidence=0.6)
+    cook = replace(GO, question='Go to where food is kept cold.', kind=AnswerKind.UNKNOWN)
+    named = replace(cook, kind=AnswerKind.CHOICE, confidence=0.6)
     assert goal_proposal(named, PLACE, 0.5).position == pytest.approx((3.1, 0.0, 0.0))
     assert goal_proposal(named, PLACE, 0.5).confidence == 0.6
     with pytest.raises(InputError, match='names a landmark of the map: it has refrigerator, cha'):
@@ -75,9 +82,37 @@ def test_what_the_order_names_first_is_meant(question: str) -> None:
     assert proposal.position == pytest.approx((3.1, 0.0, 0.0))
 
 
-def test_no_model_changes_what_a_person_said() -> None:
-    other = replace(GO, kind=AnswerKind.TEXT, text='chair')
-    assert goal_proposal(other, PLACE, 0.5).position == pytest.approx((3.1, 0.0, 0.0))
+@pytest.mark.parametrize(
+    'named',
+    [
+        {'text': 'The refrigerator.'},
+        {'sentence': 'The fridge is 4.0 m away, straight ahead.'},
+        {'calls': (ToolCall('where', ('lamp',)), ToolCall('way_to', ('Fridges',)))},
+        {'text': 'a chair', 'sentence': 'A chair stands by the fridge.'},
+    ],
+)
+def test_an_answer_names_the_landmark_in_its_text_its_sentence_or_a_call(
+    named: dict[str, Any],
+) -> None:
+    answer = replace(GO, **{'text': '3', 'kind': AnswerKind.NUMBER, **named})
+    assert goal_proposal(answer, PLACE, 0.5).position == pytest.approx((3.1, 0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ('other', 'problem'),
+    [
+        ({'text': '', 'kind': AnswerKind.UNKNOWN}, '^the answer is unknown$'),
+        ({'text': '3', 'kind': AnswerKind.NUMBER}, "^the answer '3' does not name the refrig"),
+        ({'text': 'chair'}, "^the answer 'chair' does not name the refrigerator$"),
+        ({'check': Check.UNSUPPORTED}, "^the answer 'the fridge' has no support"),
+        ({'check': Check.UNSUPPORTED, 'question': 'Go to where it is cold.'}, 'has no support'),
+    ],
+)
+def test_an_answer_that_does_not_stand_for_the_landmark_makes_no_goal(
+    other: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(InputError, match=problem):
+        goal_proposal(replace(GO, **other), PLACE, 0.5)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import cv2
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
-from embodied_r_ros.types.answers import Answer, AnswerKind
+from embodied_r_ros.scene.memory import MemoryConfig, scene_text
+from embodied_r_ros.types.answers import Answer, AnswerKind, Check, ToolCall
 from embodied_r_ros.types.deltas import DeltaKind, Item, ItemStatus, SemanticDelta
 from embodied_r_ros.types.images import encode_image
+from embodied_r_ros.view import sheet
 from embodied_r_ros.view.sheet import (
     AnsweredQuestion,
     KeyframeSample,
@@ -22,7 +24,10 @@ import numpy as np
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
 
 def keyframe(index: int) -> Keyframe:
@@ -40,11 +45,79 @@ def test_every_keyframe_and_question_has_its_place(tmp_path: Path) -> None:
     write_contact_sheet(
         path, 'Title', [keyframe(i) for i in range(5)], deltas, [question('a', '')]
     )
-    sheet = np.asarray(cv2.imread(str(path)))
-    red = (sheet[..., 2] > 200) & (sheet[..., 0] < 60)
+    picture = np.asarray(cv2.imread(str(path)))
+    red = (picture[..., 2] > 200) & (picture[..., 0] < 60)
     count, _ = cv2.connectedComponents(red.astype(np.uint8))
     assert count - 1 == 5
     assert [p.name for p in tmp_path.iterdir()] == ['sheet.png']
+
+
+@pytest.fixture
+def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every text that is drawn."""
+    drawn: list[str] = []
+
+    def draw(lines: Sequence[Line], width: int) -> NDArray[np.uint8]:
+        drawn.extend(line.text for line in lines)
+        return text_block(lines, width)
+
+    monkeypatch.setattr(sheet, 'text_block', draw)
+    return drawn
+
+
+def deltas_of(*ids: int) -> list[SemanticDelta]:
+    return [SemanticDelta(i, DeltaKind.CHANGE, to_id=i, change=f'New: {i}.') for i in ids]
+
+
+def test_keyframes_have_the_numbers_that_prompts_give_their_deltas(
+    texts: list[str], tmp_path: Path
+) -> None:
+    keyframes = [replace(keyframe(i), stamp_ns=i * 10**9) for i in range(4)]
+    deltas = deltas_of(0, 1, 3)  # 2 was skipped
+    write_contact_sheet(tmp_path / 'a.png', 't', keyframes, deltas, [])
+    prompt = scene_text(deltas, frozenset(), MemoryConfig()).text
+    assert [line for line in texts if line.endswith(' s')] == [
+        '[1] 0.0 s', '[2] 1.0 s', '2.0 s', '[3] 3.0 s',
+    ]  # fmt: skip
+    assert '[3] 0.0 s: New: 3.' in prompt
+    assert texts[-1] == 'New: 3.'
+
+
+def test_a_sample_keeps_the_numbers_of_all(texts: list[str], tmp_path: Path) -> None:
+    sample = KeyframeSample()
+    kept = sample.keep(keyframe(i) for i in range(40, 140))
+    assert sum(1 for _ in sample.note(delta for k in kept for delta in deltas_of(k.id))) == 100
+    sample.write(tmp_path / 'a.png', 't')
+    numbers = [int(text[1:].partition(']')[0]) for text in texts if text.startswith('[')]
+    assert len(numbers) == 16
+    assert {number + 39 for number in numbers} <= set(sample._keyframes)
+
+
+@pytest.mark.parametrize(
+    ('check', 'reason', 'expected'),
+    [
+        (Check.VERIFIED, '', 'verified; rests on [2] [3]; landmarks 7'),
+        (Check.UNSUPPORTED, 'no [4]', 'unsupported: no [4]; rests on [2] [3]; landmarks 7'),
+        (Check.UNCHECKED, '', 'unchecked; rests on [2] [3]; landmarks 7'),
+    ],
+)
+def test_an_answer_has_its_sentence_its_check_and_what_it_rests_on(
+    texts: list[str], tmp_path: Path, check: Check, reason: str, expected: str
+) -> None:
+    call = ToolCall('where', ('chair',), landmark_ids=(7,), observations=(3, 2))
+    answer = Answer(
+        'x', 'Where?', AnswerKind.TEXT, text='left', sentence='It is on the left.',
+        check=check, check_reason=reason, calls=(call,),
+    )  # fmt: skip
+    write_contact_sheet(tmp_path / 'a.png', 't', [], [], [AnsweredQuestion(answer)])
+    at = texts.index('Answer: left')
+    assert texts[at + 1 : at + 3] == ['It is on the left.', expected]
+
+
+def test_a_refusal_has_no_check(texts: list[str], tmp_path: Path) -> None:
+    refused = AnsweredQuestion(Answer('x', 'Where?', AnswerKind.UNKNOWN), refusal='no model')
+    write_contact_sheet(tmp_path / 'a.png', 't', [], [], [refused])
+    assert not any('unchecked' in text for text in texts)
 
 
 def test_long_recording_is_shown_evenly(tmp_path: Path) -> None:
