@@ -210,6 +210,8 @@ def install_requirements() -> None:
     files = [file.stem for file in requirement_files()]
     say('installing embodied_r_ros with ' + ', '.join([*extras(), *files]))
     run(*pip, *pinned_requirements())
+    if SOURCED_ROS:  # it asks for NumPy 2, and its files alone are used
+        run(*pip, '--no-deps', '-c', ROOT / 'requirements' / 'constraints.txt', 'wordllama')
 
 
 def site_packages() -> Path:

@@ -43,7 +43,10 @@ from embodied_r_ros.reasoning.question import (
     RefusalCode,
     staleness,
 )
+from embodied_r_ros.reasoning.reading import kinds_of
+from embodied_r_ros.reasoning.saying import answer_by_tools, with_tool_answer
 from embodied_r_ros.scene.memory import mentions, question_terms, SceneText
+from embodied_r_ros.scene.tools import Scene
 from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness, Sampling
 from embodied_r_ros.types.deltas import DeltaKind, ModelInfo, Rung
 from embodied_r_ros.types.geometry import NS_PER_S
@@ -169,19 +172,42 @@ def _prompt(
     return build_prompt(*parts)
 
 
+def _reader_problem() -> str:
+    """Why questions cannot be read without a model; empty: they can, and at once."""
+    try:
+        kinds_of('')
+    except ConfigError as error:
+        return str(error)
+    return ''
+
+
 class Reasoner:
     """Answers questions about deltas with a language model, or with several in a fallback."""
 
     def __init__(
         self,
-        models: ChatClient | ChatFallback,
+        models: ChatClient | ChatFallback | None,
         config: ReasonerConfig,
         look: Look | None = None,
     ) -> None:
-        """Take the models, and what looks at keyframes again (None: nothing does)."""
-        self._fallback = (
-            models if isinstance(models, Fallback) else chat_fallback({Rung.PRIMARY: models})
-        )
+        """Take the models, and what looks at keyframes again.
+
+        Args:
+            models: One model, or several in a fallback; None: the tools of the scene answer.
+            config: How questions are answered.
+            look: Looks at keyframes again; None: nothing does.
+
+        Raises:
+            ConfigError: There is no model, and what reads questions without one is not installed.
+        """
+        self._fallback: ChatFallback | None
+        if models is None or isinstance(models, Fallback):
+            self._fallback = models
+        else:
+            self._fallback = chat_fallback({Rung.PRIMARY: models})
+        self._reader_problem = _reader_problem()
+        if models is None and self._reader_problem:
+            raise ConfigError(self._reader_problem)
         self._config = config
         self._look = look
 
@@ -222,8 +248,38 @@ class Reasoner:
         draft = self._with_prompt(draft, prompt, deltas, focus)
         draft = _with_place(draft, prompt.place, question.scene_map, now_ns())
         pending = _PendingQuestion(question, deltas, prompt, start, now_ns, listener, cancel)
-        return ask_with_fallback(
-            self._fallback, end, lambda step, until: self._ask(step, until, pending, draft), draft
+        if self._fallback is None:
+            return self._by_tools(pending, draft, Rung.PRIMARY)
+        try:
+            answer = ask_with_fallback(
+                self._fallback,
+                end,
+                lambda step, until: self._ask(step, until, pending, draft),
+                draft,
+            )
+        except Refusal as refusal:
+            if self._reader_problem:
+                raise
+            # Where no model answers, the tools may.
+            answer = self._by_tools(pending, refusal.answer, Rung.LOCAL)
+            if answer.kind is AnswerKind.UNKNOWN:
+                raise
+        return answer
+
+    def _by_tools(self, pending: _PendingQuestion, draft: Answer, rung: Rung) -> Answer:
+        """The answer that the tools of the scene give without a model."""
+        question, now_ns = pending.question, pending.now_ns()
+        scene = Scene(pending.deltas, question.scene_map, now_ns=now_ns)
+        found = answer_by_tools(question.text, question.options, scene)
+        draft = replace(
+            draft,
+            model=ModelInfo('tools', rung=rung),
+            observation_age_ns=age_ns(draft.observation_stamp_ns, now_ns),
+            latency_ns=time.monotonic_ns() - pending.start_ns,
+        )
+        max_age_s = question.max_age_s or self._config.max_age_s
+        return with_tool_answer(
+            draft, found, freshness_of(draft, pending.deltas, now_ns, max_age_s)
         )
 
     def repeat(
@@ -257,6 +313,8 @@ class Reasoner:
             question, (), prompt, start, now_ns, lambda phase, text: None, cancel
         )
         end = start + round(self._config.deadline_s * NS_PER_S)
+        if self._fallback is None:
+            raise Refusal(RefusalCode.MODEL, 'no model is there that reads a prompt', draft)
         return ask_with_fallback(
             self._fallback, end, lambda step, until: self._ask(step, until, pending, draft), draft
         )

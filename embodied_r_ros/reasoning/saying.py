@@ -7,7 +7,8 @@ was not looked for everywhere, are unknown, with the reason.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+import json
 import math
 import re
 from typing import TYPE_CHECKING
@@ -16,13 +17,14 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.reasoning.quantities import quantity_in
 from embodied_r_ros.reasoning.reading import directions_in, Form, read_question, Reading
 from embodied_r_ros.scene.names import find_names
-from embodied_r_ros.types.answers import AnswerKind
+from embodied_r_ros.types.answers import AnswerKind, Check, ToolCall
 from embodied_r_ros.types.vocabulary import is_unnamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from embodied_r_ros.scene.tools import Result, Scene
+    from embodied_r_ros.types.answers import Answer, Freshness
 
 _LEAST_COVERAGE = 0.9  # of the surroundings, from which what was not seen is not there
 _LEAST_NAMES = 3  # labels with a name, from which whoever perceives is taken to name things
@@ -203,6 +205,41 @@ def side_of(degrees: float) -> str:
     if off < 45:
         return f'ahead, to the {side}'
     return f'to the {side}' if off < 135 else 'behind' if off > 160 else f'behind, to the {side}'
+
+
+def with_tool_answer(draft: Answer, found: ToolAnswer, freshness: Freshness) -> Answer:
+    """An answer with what tools computed."""
+    return replace(
+        draft,
+        kind=found.kind,
+        option_index=found.option_index,
+        text=found.text,
+        number=found.number,
+        unit=found.unit,
+        think=found.think,
+        sentence=found.sentence,
+        calls=tuple(map(call_of, found.results)),
+        check=Check.VERIFIED if found.is_known else Check.UNCHECKED,
+        check_reason='' if found.is_known else found.sentence,
+        freshness=freshness,
+    )
+
+
+def call_of(result: Result) -> ToolCall:
+    """A result as answers and bags have it."""
+    values = result.to_json()
+    evidence = result.evidence
+    return ToolCall(
+        result.tool,
+        tuple(result.arguments),
+        json.dumps(values['value']) if result.is_known else '',
+        result.unit,
+        result.text,
+        evidence.landmark_ids,
+        evidence.delta_ids,
+        evidence.numbers,
+        evidence.stamps_ns,
+    )
 
 
 # Yes or no.
