@@ -29,7 +29,7 @@ import numpy as np
 import yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -82,8 +82,19 @@ _COLOUR = '|'.join(sorted(COLOUR_WORDS))
 _ANYTHING = re.compile(rf'\b(any|some)thing ({_COLOUR})\b')
 _SHORT = re.compile(r"\b(where|what|who|when|how)'?s\b")
 _NOUN = re.compile(r'\b(?:the|an?|my|your|any)\s+([^\W\d_]{3,})')
-_OF_MOTION = frozenset(
-    {'turn', 'first_turn', 'way', 'displacement', 'moves', 'moving', 'height', 'back', 'none'}
+_WITHOUT_THINGS = frozenset(
+    {
+        'area',
+        'turn',
+        'first_turn',
+        'way',
+        'displacement',
+        'moves',
+        'moving',
+        'height',
+        'back',
+        'none',
+    }
 )
 _MORE = re.compile(
     r'\b(?P<way>more than|at least|over|fewer than|less than|exactly|only|just)?\s*'
@@ -220,7 +231,7 @@ def read_question(question: str, options: Sequence[str], labels: Sequence[str]) 
     """
     text = ' '.join(question[:_MOST_CHARS].lower().replace('\u2019', "'").split())
     text = _ANYTHING.sub(r'\1 \2 thing', text)
-    text = _SHORT.sub(r'\1 is', text)
+    text = _SHORT.sub(r'\1 is', text).replace('(s)', 's')
     readings: list[Reading] = []
     for part in _parts(text):
         known = readings[-1].names if readings else ()
@@ -284,7 +295,7 @@ class _Reader:
 
     def _unknown_noun(self, kind: str) -> Reading | None:
         """A doubt where a question about things has a noun that nothing knows."""
-        if kind in _OF_MOTION:
+        if kind in _WITHOUT_THINGS:
             return None
         for match in _NOUN.finditer(self.text):
             start, word = match.start(1), match[1]
@@ -323,7 +334,9 @@ class _Reader:
             start, facing, *_ = words
             stops = _stops(self.text, self.labels)
             call = self._call('way_to', goal=stops[-1], start=start, facing=facing, via=stops[:-1])
-            return replace(self._made([call], Form.PLACE, open_too=True), kind='route')
+            blanks = ' '.join(_blanks(self.text))
+            made = self._made([call], Form.PLACE, open_too=True, wanted=blanks)
+            return replace(made, kind='route')
         facing_at = _FACING.search(self.text)
         if facing_at and len(self.names) >= 3:
             before = [name for name in self.names if name.end <= facing_at.start()]
@@ -614,17 +627,24 @@ def replace_unit(call: Call) -> Call:
     return Call(call.tool, {**call.arguments, 'unit': 'm'})
 
 
+def _steps(text: str) -> list[str]:
+    return [step.strip() for step in _STEPS.split(text)[1:]]
+
+
 def _stops(text: str, labels: Sequence[str]) -> list[str]:
     """The stops of a route's numbered steps."""
-    return list(_each_stop(text, labels))
+    found = [find_names(step, labels) for step in _steps(text) if not step.startswith('[')]
+    return [names[0].text for names in found if names]
 
 
-def _each_stop(text: str, labels: Sequence[str]) -> Iterator[str]:
-    for step in _STEPS.split(text)[1:]:
-        if not step.startswith('['):
-            names = find_names(step.split('. ')[0], labels)
-            if names:
-                yield names[0].text
+def _blanks(text: str) -> list[str]:
+    """For each leg of a route, whether the turn before it is left out: 'yes' or 'no'."""
+    steps = _steps(text)
+    return [
+        'yes' if index and steps[index - 1].startswith('[') else 'no'
+        for index, step in enumerate(steps)
+        if not step.startswith('[')
+    ]
 
 
 def directions_in(text: str) -> list[str]:

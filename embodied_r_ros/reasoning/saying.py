@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.reasoning.quantities import quantity_in
 from embodied_r_ros.reasoning.reading import directions_in, Form, read_question, Reading
+from embodied_r_ros.scene.map_relations import turn_word
 from embodied_r_ros.scene.names import find_names
 from embodied_r_ros.types.answers import AnswerKind, Check, ToolCall
 from embodied_r_ros.types.vocabulary import is_unnamed
@@ -402,6 +403,10 @@ def _misfit(option: str, reading: Reading, results: tuple[Result, ...], scene: S
         return 0.0 if (word[1] == 'yes') == holds else math.inf
     if result.facts.get('is_tie'):
         return math.inf
+    if reading.kind == 'route':
+        blanks = zip(result.facts['turns_deg'], reading.wanted.split(), strict=False)
+        words = [turn_word(turn) for turn, blank in blanks if blank == 'yes']
+        return 0.0 if option == ', '.join(words).lower() else math.inf
     if isinstance(result.value, tuple):
         return _misfit_of_names(option, reading, result, scene)
     if isinstance(result.value, str):

@@ -52,6 +52,11 @@ _SHAPE_OF = {word: shape for shape, words in _SHAPE_WORDS.items() for word in wo
 ANYTHING = ('object', 'objects', 'thing', 'things', 'item', 'items', 'one', 'ones', 'stuff')
 # Things whose name is more often another word: a name only where an article or number is before.
 _VERBS = frozenset({'can', 'saw', 'watch', 'stand', 'light', 'orange', 'fan', 'picture', 'cap'})
+# Groups of things that are other words, and words that resemble things.
+_NO_GROUPS = frozenset(
+    {'time', 'sport', 'music', 'office', 'climate', 'cutting', 'writing', 'laundry'}
+)
+_NO_TYPOS = frozenset({'closest', 'closer', 'place', 'please'})
 _SELF = frozenset({'camera', 'robot', 'drone'})  # after "the": who was asked
 _BEFORE_NAME = re.compile(r'(?:\b(?:an?|the|any|some|no|many|my|your|of|this|that|\d+)\s+|,\s*)$')
 _WORD = re.compile(r"[^\W\d_]+(?:'s)?")
@@ -105,7 +110,7 @@ def names_of(kind: str) -> frozenset[str]:
 @lru_cache(64)
 def _vocabulary(labels: tuple[str, ...]) -> tuple[re.Pattern[str], dict[str, str]]:
     """What matches a known thing with its colour and shape, and the thing that each word names."""
-    groups = {thing.group for thing in named_things().values()}
+    groups = {thing.group for thing in named_things().values()} - _NO_GROUPS
     also = [name for names in _ALSO.values() for name in names]
     own = [LabelParts.of(label).name for label in labels]
     names = (*groups, *COCO, *also, *_SHAPE_OF, *named_things(), *own)
@@ -183,7 +188,8 @@ def _misspelt(text: str, names: list[Name], labels: tuple[str, ...]) -> list[Nam
     for match in _WORD.finditer(text):
         word = match[0]
         is_part = any(name.start <= match.start() < name.end for name in names)
-        if is_part or len(word) < _SHORTEST or word in COMMON_WORDS or word in known:
+        is_known = word in COMMON_WORDS or word in known or word in _NO_TYPOS
+        if is_part or len(word) < _SHORTEST or is_known:
             continue
         close = [
             each
