@@ -29,14 +29,12 @@ from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.common.files import write_whole
-from embodied_r_ros.common.settings import config_from_mapping
 from embodied_r_ros.episodes.label_check import append_label, read_scope
 from embodied_r_ros.episodes.labels import label_id
 from embodied_r_ros.questions.row import read_rows
 from embodied_r_ros.reasoning.completions import parse_completion, read_answer, UNKNOWN
 from embodied_r_ros.reasoning.prompts import REASON_PROMPT_VERSION
-from embodied_r_ros.reasoning.question import ReasonerConfig
-from embodied_r_ros.serving.profiles import load_profile
+from embodied_r_ros.serving.profiles import reasoner_config
 from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness, SHADOW_ANSWER, shadow_id
 from embodied_r_ros.types.deltas import ModelInfo
 from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeMark, Label, LabelKind
@@ -176,7 +174,7 @@ class People:
         self.args, self.out = args, args.out.resolve()
         self.start = model_folder(str(args.model)).resolve()
         self._begin = time.monotonic()
-        reasoner = config_from_mapping(ReasonerConfig, load_profile(_PROFILE).reasoner)
+        reasoner = reasoner_config(profile=_PROFILE)
         self.memory = reasoner.memory()
         self.limits: Words = ('--max-tokens', reasoner.max_tokens)
         self.limits += ('--token-budget', reasoner.token_budget)

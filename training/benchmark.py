@@ -17,6 +17,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import write_whole
+from embodied_r_ros.serving.profiles import reasoner_config
 from embodied_r_ros.types.answers import Sampling
 
 from training.eval.benchmarks.multiple_choice import EGOSCHEMA, ERQA, MVBENCH, URBAN_VIDEO_BENCH
@@ -46,7 +47,7 @@ from training.eval.benchmarks.spatialrgpt import SPATIALRGPT
 from training.eval.benchmarks.vsi_bench import VSI_BENCH
 from training.eval.generation import model_identity
 from training.eval.report_page import interval_text
-from training.evaluate import add_budget_option, CACHE, draw_rows, memory_of, opened_cache
+from training.evaluate import add_budget_option, CACHE, draw_rows, opened_cache
 from training.run.command import run_command
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ def _asked_replies(
     args: argparse.Namespace, questions: Sequence[BenchmarkQuestion], cache: ReplyCache
 ) -> Replies:
     sampling = Sampling(0.0, 1.0, args.max_tokens, args.seed)
-    memory = memory_of(args.model, args.token_budget)
+    memory = reasoner_config(args.model, token_budget=args.token_budget).memory()
     about = {
         'model': args.model,
         'identity': model_identity(args.model),

@@ -18,8 +18,9 @@ from typing import Any, TYPE_CHECKING, TypeVar
 from embodied_r_ros.chat.cache import ReplyCache
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import write_whole
+from embodied_r_ros.questions.row import rows_as_asked
 from embodied_r_ros.scene.memory import MemoryConfig
-from embodied_r_ros.serving.profiles import served_budget
+from embodied_r_ros.serving.profiles import reasoner_config
 from embodied_r_ros.types.answers import Sampling
 
 from training.data.selection import rows_of_split
@@ -314,19 +315,6 @@ def add_budget_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--token-budget', type=int, metavar='N', help=text)
 
 
-def memory_of(model: str, token_budget: int | None) -> MemoryConfig:
-    """How much of a scene a prompt of a model holds.
-
-    Args:
-        model: Folder with weights, or URL of a model server.
-        token_budget: As it was given; None: it was not.
-
-    Raises:
-        ConfigError: The budget is not allowed, or the shipped profiles cannot be read.
-    """
-    return MemoryConfig(served_budget(model) if token_budget is None else token_budget)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='training.evaluate', description=__doc__)
     parser.add_argument('--model', required=True, metavar='DIR_OR_URL')
@@ -335,10 +323,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--limit', type=int, default=0, help='so many rows, drawn by the seed; 0: all'
     )
-    parser.add_argument('--temperature', type=float, default=0.0, help='0: greedy')
     parser.add_argument('--seed', type=int, default=0)
     add_budget_option(parser)
-    parser.add_argument('--max-tokens', type=int, default=Sampling.max_tokens)
+    parser.add_argument('--temperature', type=float, help='0: greedy; default: likewise')
+    parser.add_argument(
+        '--max-tokens',
+        type=int,
+        metavar='N',
+        help=f'of each completion; default: likewise, otherwise {Sampling.max_tokens}',
+    )
     parser.add_argument(
         '--cache',
         default=CACHE,
@@ -379,8 +372,14 @@ def opened_cache(folder: str) -> ReplyCache:
 def _run(args: argparse.Namespace) -> int:
     rows = draw_rows(rows_of_split(args.rows, args.split), args.limit, args.seed)
     rows = rows_with_images(rows, args.images) if args.images else rows
-    sampling = Sampling(args.temperature, 1.0, args.max_tokens, args.seed)
-    memory = memory_of(args.model, args.token_budget)
+    config = reasoner_config(
+        args.model,
+        token_budget=args.token_budget,
+        temperature=args.temperature,
+        max_tokens=args.max_tokens,
+    )
+    rows, memory = rows_as_asked(rows, config), config.memory()
+    sampling = Sampling(config.temperature, config.top_p, config.max_tokens, args.seed)
     judge, cache = judge_of(args.judge), opened_cache(args.cache)
     report = evaluate(args.model, rows, memory, sampling, cache, judge)
     if args.oracle:

@@ -25,12 +25,10 @@ from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.common.processes import tie_command
-from embodied_r_ros.common.settings import config_from_mapping
 from embodied_r_ros.episodes.frozen import frozen_of_rows, unchanged_set
 from embodied_r_ros.episodes.inspect import bag_digest, file_sha256, labels_sha256
 from embodied_r_ros.questions.row import read_rows, write_rows
-from embodied_r_ros.reasoning.question import ReasonerConfig
-from embodied_r_ros.serving.profiles import load_profile
+from embodied_r_ros.serving.profiles import reasoner_config
 from tqdm import tqdm
 
 from training.eval.generation import model_identity
@@ -143,7 +141,7 @@ class Improvement:
         self.start = (
             model_folder(args.model) if args.model else serving_model(args.profile, self.slot)
         )
-        reasoner = config_from_mapping(ReasonerConfig, load_profile(args.profile).reasoner)
+        reasoner = reasoner_config(profile=args.profile)
         self.budget = ('--token-budget', reasoner.token_budget)
         self.asks_maps = reasoner.use_map
         self.rows, self.samples = self.out / 'rows.jsonl', self.out / 'samples.jsonl'

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 import hashlib
 import json
@@ -26,10 +26,9 @@ from embodied_r_ros.chat.protocol import ChatRequest
 from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import code_version, user_name, write_whole
-from embodied_r_ros.common.settings import config_from_mapping, setting, setting_infos, Settings
+from embodied_r_ros.common.settings import setting, setting_infos, Settings
 from embodied_r_ros.episodes.frozen import frozen_of_rows
-from embodied_r_ros.reasoning.question import ReasonerConfig
-from embodied_r_ros.serving.profiles import load_profile
+from embodied_r_ros.serving.profiles import load_profile, reasoner_config
 from embodied_r_ros.serving.promotion import in_force, is_store, Signature, slot_folder
 from embodied_r_ros.serving.servers import served_model
 from embodied_r_ros.serving.store import promote_in, roll_back_in, slot_here
@@ -339,7 +338,8 @@ def examine_candidate(
         ModelError: A model cannot be loaded or served.
         InputError: The candidate was not in the shadow of the incumbent.
     """
-    reasoner = _reasoner_config(args)
+    # The gate asks as the robot will.
+    reasoner = reasoner_config(profile=args.profile, token_budget=args.token_budget or None)
     memory = reasoner.memory()
     sampling = Sampling(reasoner.temperature, reasoner.top_p, reasoner.max_tokens, reasoner.seed)
     cache, judge = opened_cache(args.cache), judge_of(args.judge)
@@ -425,16 +425,6 @@ def decide(args: argparse.Namespace, slot: str) -> int:
 def _settings(kind: type[Gate], args: argparse.Namespace) -> Gate:
     """The settings of a gate, as the command line has them."""
     return kind(**{name: getattr(args, name) for name in setting_infos(kind)})
-
-
-def _reasoner_config(args: argparse.Namespace) -> ReasonerConfig:
-    """How the profile's nodes ask the reasoner: the gate asks as the robot will.
-
-    Raises:
-        ConfigError: There is no such profile, or a budget is not allowed.
-    """
-    reasoner = config_from_mapping(ReasonerConfig, load_profile(args.profile).reasoner)
-    return replace(reasoner, token_budget=args.token_budget or reasoner.token_budget)
 
 
 def slot_of(profile: str, named: str) -> str:

@@ -34,7 +34,7 @@ from embodied_r_ros.episodes.recall_report import (
 )
 from embodied_r_ros.reasoning.image_targets import asked_kind
 from embodied_r_ros.reasoning.question import Phase, Question, question_problem, ReasonerConfig
-from embodied_r_ros.serving.profiles import served_budget
+from embodied_r_ros.serving.profiles import reasoner_config
 from embodied_r_ros.serving.servers import served_model
 from embodied_r_ros.view.sheet import write_place_picture
 from tqdm import tqdm
@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         '--map',
         action='store_true',
-        help='let the prompt hold the landmark map of SOURCE too, for a model that knows maps',
+        help='is always so: prompts hold the landmark map of SOURCE, for a model that knows maps',
     )
     add(
         '--show-image',
@@ -96,24 +96,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='PNG',
         help='of a question with --show-image for a point or a box: the image with the answer',
     )
-    add('--temperature', type=float, default=0.0, help='0, the default: greedy')
+    add('--temperature', type=float, help='0: greedy; default: as the profile of the model')
     add(
         '--max-tokens',
         type=some_count,
-        default=ReasonerConfig.max_tokens,
         metavar='N',
-        help='tokens that reasoning and answer may have (default: %(default)s)',
+        help='tokens that reasoning and answer may have; default: as the profile of the model, '
+        f'else {ReasonerConfig.max_tokens}',
     )
     add('--json', action='store_true', help='print one JSON object')
 
 
 def _config_of(args: argparse.Namespace, model: str) -> ReasonerConfig:
     """How a model is asked: a shipped one about scenes as long as those that it is served."""
-    return ReasonerConfig(
-        token_budget=served_budget(model),
-        temperature=args.temperature,
-        max_tokens=args.max_tokens,
-    )
+    return reasoner_config(model, temperature=args.temperature, max_tokens=args.max_tokens)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -139,7 +135,6 @@ def main(args: argparse.Namespace) -> int:
             question = replace(question, shown=shown)
         else:
             scene = see(args.source, args.topic, args.rate, _with_progress)
-        if args.map:
             scene = with_landmarks(scene)
         answer = ask_about(scene, question, chat, config, _hear)
     print(file=sys.stderr)
@@ -173,8 +168,8 @@ def _check_options_of_images(args: argparse.Namespace) -> None:
 
 def _check_image(args: argparse.Namespace) -> None:
     """Refuse what does not go with an image that is shown."""
-    if args.show_image and (args.map or args.episodes or is_scene_map(args.source)):
-        msg = '--show-image shows one image: leave --map, --episodes and MAP.json out'
+    if args.show_image and (args.episodes or is_scene_map(args.source)):
+        msg = '--show-image shows one image: leave --episodes and MAP.json out'
         raise InputError(msg)
     if args.picture and not (args.show_image and asked_kind(args.question, args.option)):
         msg = '--picture needs --show-image and a question for a point or a box: "Point at …"'
@@ -190,10 +185,10 @@ def _ask_recordings(args: argparse.Namespace, question: Question) -> int:
         ModelError: The server has gone; what it answered until then is printed.
     """
     of_images = args.topic or args.rate is not None
-    is_for_model = (args.option or args.map) and not args.model
+    is_for_model = args.option and not args.model
     if of_images or is_for_model:
         msg = '--episodes reads what was recorded: --topic and --rate do not go with it, and '
-        msg += 'options and --map are for a model (--model)'
+        msg += 'options are for a model (--model)'
         raise InputError(msg)
     bags = find_bags([args.source])
     query = _query_of(args, question)
@@ -229,7 +224,7 @@ def _answers(
     config = _config_of(args, args.model)
     with served_model(args.model, _say) as chat:
         bar = tqdm(bags, unit=' recordings', disable=None)
-        yield from ask_each(bar, question, chat, config, with_map=args.map)
+        yield from ask_each(bar, question, chat, config)
 
 
 def _query_of(args: argparse.Namespace, question: Question) -> RecallQuery | None:

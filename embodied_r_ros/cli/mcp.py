@@ -8,8 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.cli.arguments import some_path, some_text
-from embodied_r_ros.reasoning.question import ReasonerConfig
-from embodied_r_ros.serving.profiles import served_budget
+from embodied_r_ros.serving.profiles import reasoner_config
 from embodied_r_ros.serving.servers import served_model
 from embodied_r_ros.view.mcp_server import make_server, RecordingTools
 
@@ -31,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Serve on stdin and stdout until stdin ends."""
-    config = ReasonerConfig(token_budget=served_budget(args.model)) if args.model else None
+    config = reasoner_config(args.model) if args.model else None
     with served_model(args.model, _say) if args.model else nullcontext() as chat:
         tools = RecordingTools(args.dir, chat, config)
         server = make_server(tools)

@@ -13,8 +13,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.cli.arguments import say, some_path, some_text
 from embodied_r_ros.episodes.offline import ask_about, RecordingScene
 from embodied_r_ros.episodes.replay import read_report
-from embodied_r_ros.reasoning.question import ReasonerConfig
-from embodied_r_ros.serving.profiles import served_budget
+from embodied_r_ros.serving.profiles import reasoner_config
 from embodied_r_ros.serving.servers import served_model
 from embodied_r_ros.view.review.library import Library
 from embodied_r_ros.view.review.pages import ReviewService
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from embodied_r_ros.chat.settings import ChatConfig
-    from embodied_r_ros.reasoning.question import Question
+    from embodied_r_ros.reasoning.question import Question, ReasonerConfig
     from embodied_r_ros.types.answers import Answer
     from embodied_r_ros.types.deltas import SemanticDelta
     from embodied_r_ros.view.review.pages import Asker
@@ -72,7 +71,7 @@ def main(args: argparse.Namespace) -> int:
     rows = rows_by_episode(args.rows) if args.rows else None
     reports = [read_report(path) for path in args.replay]
     with served_model(args.model, say) if args.model else nullcontext() as chat:
-        ask = _asker(chat, served_budget(args.model)) if chat else None
+        ask = _asker(chat, reasoner_config(args.model)) if chat else None
         serve_page(args, args.dir, rows, ask, reports, args.who)
     return 0
 
@@ -116,9 +115,7 @@ def serve_page(
             library.close()
 
 
-def _asker(chat: ChatConfig, token_budget: int) -> Asker:
-    config = ReasonerConfig(token_budget=token_budget)
-
+def _asker(chat: ChatConfig, config: ReasonerConfig) -> Asker:
     def ask(deltas: Sequence[SemanticDelta], question: Question) -> Answer:
         return ask_about(RecordingScene(tuple(deltas)), question, chat, config, _ignore)
 

@@ -31,7 +31,7 @@ from embodied_r_ros.reasoning.reasoner import Reasoner
 from embodied_r_ros.scene.camera import CameraView
 from embodied_r_ros.scene.landmark_map import LandmarkMap, write_scene_map
 from embodied_r_ros.types.images import encode_image
-from embodied_r_ros.types.landmarks import newest_stamp_ns, read_scene_map
+from embodied_r_ros.types.landmarks import newest_stamp_ns, read_scene_map, SceneMap
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.deltas import SemanticDelta
     from embodied_r_ros.types.geometry import Pose
     from embodied_r_ros.types.images import StampedImage
-    from embodied_r_ros.types.landmarks import SceneMap
 
 _INFO_S = 10.0
 _HELD_KEYFRAMES = 64
@@ -200,12 +199,25 @@ def ask_about(
     newest_ns = max((delta.stamp_ns for delta in scene.deltas), default=0)
     if question.shown:
         newest_ns = question.shown.stamp_ns
-    question = replace(question, scene_map=scene.scene_map)
+    question = replace(question, scene_map=_map_to_tell(scene, config))
     if scene.scene_map:
         newest_ns = newest_ns or newest_stamp_ns(scene.scene_map)
     return Reasoner(client, config, scene.look).answer(
         question, scene.deltas, answer_id='offline-1', now_ns=lambda: newest_ns, listener=listener
     )
+
+
+def _map_to_tell(scene: RecordingScene, config: ReasonerConfig) -> SceneMap | None:
+    """The map that a prompt may hold, as live: one of things, for a model that knows maps.
+
+    Where there is nothing but a map, it is told in any case.
+    """
+    known = scene.scene_map
+    is_told = not scene.deltas or (config.use_map and known and known.landmarks)
+    if known is None or not is_told:
+        return None
+    # As rows, MAP.json and the live map have it.
+    return replace(SceneMap.from_json(known.to_json()), revision=known.revision)
 
 
 def answer_to_json(answer: Answer) -> dict[str, Any]:

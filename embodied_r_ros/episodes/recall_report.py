@@ -98,7 +98,6 @@ def ask_each(
     chat: ChatConfig,
     config: ReasonerConfig,
     *,
-    with_map: bool = False,
     read: Reader | None = None,
 ) -> Iterator[RecordingAnswer]:
     """Ask a model about each of many recordings, by what was perceived when it was made.
@@ -108,7 +107,6 @@ def ask_each(
         question: The question.
         chat: Where the model is served.
         config: How it is asked.
-        with_map: Let the prompt hold the map of the recording too.
         read: Reads a recording; None: from its file.
 
     Raises:
@@ -120,8 +118,7 @@ def ask_each(
         if episode is None:
             yield replace(one, problem=problem)
             continue
-        scene_map = map_of_episode(episode) if with_map else None
-        scene = RecordingScene(episode.deltas, scene_map=scene_map)
+        scene = RecordingScene(episode.deltas, scene_map=map_of_episode(episode))
         one = replace(one, keyframes=len(episode.deltas))
         try:
             answer = ask_about(scene, question, chat, config, lambda *_: None)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.episodes.episode import Episode
     from embodied_r_ros.questions.indoor import Draft
     from embodied_r_ros.reasoning.prompts import Prompt
+    from embodied_r_ros.reasoning.question import ReasonerConfig
     from embodied_r_ros.scene.memory import MemoryConfig
 
 ANSWER_KINDS = ('choice', 'number', 'text', POINT, BOX)
@@ -182,11 +183,13 @@ class Row:
             room_area_m2=value['room_area_m2'],
         )
 
+    def without_map(self) -> Row:
+        """The same question without what is known of a place."""
+        return replace(self, landmarks=(), pose=None, path=(), room_area_m2=None)
+
     def without_scene(self) -> Row:
         """The same question without observations: a blind baseline."""
-        return replace(
-            self, deltas=(), focus=(), landmarks=(), pose=None, path=(), room_area_m2=None
-        )
+        return replace(self.without_map(), deltas=(), focus=())
 
     def solution_text(self) -> str:
         """The solution as text: of a choice the option's own, of a place in the image that."""
@@ -194,6 +197,11 @@ class Row:
             return self.options[ord(self.solution) - ord('A')]
         target = ImageTarget.of(self.solution)
         return target.text() if target else self.solution
+
+
+def rows_as_asked(rows: Sequence[Row], config: ReasonerConfig) -> list[Row]:
+    """Rows as the reasoner would ask them: a model that knows no maps gets none beside deltas."""
+    return [row if config.use_map or not row.deltas else row.without_map() for row in rows]
 
 
 @dataclass(frozen=True)

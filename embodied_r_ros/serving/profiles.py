@@ -237,25 +237,34 @@ def load_profile(name: str) -> Profile:
         raise ConfigError(msg) from None
 
 
-def served_budget(model: str) -> int:
-    """Tokens that the scene may take in a prompt of a model, where nobody says how many.
+def reasoner_config(model: str = '', profile: str = '', **given: Any) -> ReasonerConfig:
+    """How a model is asked: as its profile says, but for what is given.
 
-    A model in the folder that a shipped profile serves as its reasoner gets as many as there: it
-    may fail on longer prompts. Any other one gets those of ReasonerConfig.
+    A model in the folder that a shipped profile serves as its reasoner is asked as there: it may
+    fail on longer prompts. Any other one is asked as ReasonerConfig has it.
 
     Args:
         model: Folder with a model, or URL of a model server.
+        profile: Name or path of the profile; empty: the shipped one that serves the model.
+        **given: Settings of ReasonerConfig that win over the profile's; None: not given.
 
     Raises:
-        ConfigError: No profiles are installed, or one of them is not readable.
+        ConfigError: A setting is not allowed, or a profile is missing or not readable.
     """
+    settings = load_profile(profile).reasoner if profile else _settings_where_served(model)
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return config_from_mapping(ReasonerConfig, {**settings, **chosen})
+
+
+def _settings_where_served(model: str) -> Mapping[str, Any]:
+    """Settings of the shipped profile that serves the model of a folder; empty: none does."""
     folder = Path(model).expanduser()
-    names = profile_names() if '://' not in model and folder.is_dir() else []
+    names = profile_names() if model and '://' not in model and folder.is_dir() else []
     for profile in map(load_profile, names):
         reasoner = profile.servers.get('reasoner')
         if reasoner and reasoner.is_of(folder):
-            return config_from_mapping(ReasonerConfig, profile.reasoner).token_budget
-    return ReasonerConfig.token_budget
+            return profile.reasoner
+    return {}
 
 
 def stand_in_server(name: str, role: str, rung: str) -> ChatConfig:

@@ -113,7 +113,7 @@ def test_point_is_asked_of_the_last_image_and_drawn(
     [
         (['--picture', 'x.png'], '--picture needs --show-image and a question for a point'),
         (['--show-image', '--picture', 'x.png'], '--picture needs --show-image and a question'),
-        (['--show-image', '--map'], '--show-image shows one image: leave'),
+        (['--show-image', '--episodes'], '--show-image shows one image: leave'),
     ],
 )
 def test_images_that_cannot_be_shown_are_one_line(
@@ -139,9 +139,9 @@ def test_recorded_deltas_are_read_and_not_perceived_again(
     assert capsys.readouterr().out == 'B\n'
 
 
-@pytest.mark.parametrize('is_mapped', [True, False])
-def test_map_of_a_recording_stands_in_the_prompt_where_it_is_wanted(
-    server: ChatServer, tmp_path: Path, is_mapped: bool
+@pytest.mark.parametrize('old_spelling', [['--map'], []])
+def test_map_of_a_recording_stands_in_the_prompt(
+    server: ChatServer, tmp_path: Path, old_spelling: list[str]
 ) -> None:
     item = Item('sofa', bearing_rad=0.0, elevation_rad=0.0, distance_m=2.0)
     pose = Pose((1.0, 0.0, 1.0), (0.0, 0.0, 0.0, 1.0), 'odom')
@@ -151,8 +151,8 @@ def test_map_of_a_recording_stands_in_the_prompt_where_it_is_wanted(
             at_ns = number * 10**9
             delta = SemanticDelta(at_ns, DeltaKind.FIRST, number, items=(item,), pose=pose)
             bag.write('/semantic_delta', delta_to_msg(BagMessageFactory(), delta), at_ns)
-    assert ask(server, tmp_path / 'bag', *(['--map'] if is_mapped else [])) == 0
-    assert ('Things: sofa 1.' in server.requests[-1].text) is is_mapped
+    assert ask(server, tmp_path / 'bag', *old_spelling) == 0
+    assert 'Things: sofa 1.' in server.requests[-1].text
 
 
 def test_map_is_asked_about(
@@ -303,8 +303,9 @@ def test_recordings_are_asked_without_and_with_a_model(
     assert capsys.readouterr().out == 'one: right\ntwo: right\n'
     assert 'chair' in server.requests[-1].text
     assert main([*asked, '--rate', '2']) == 2
-    assert main(['ask', '--episodes', str(tmp_path), 'A sofa?', '--map']) == 2
-    assert 'options and --map are for a model' in capsys.readouterr().err
+    options = ['-o', 'left', '-o', 'right']
+    assert main(['ask', '--episodes', str(tmp_path), 'A sofa?', *options]) == 2
+    assert 'options are for a model' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('as_json', [False, True])

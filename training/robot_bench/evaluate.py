@@ -18,9 +18,10 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.reasoning.completions import is_unknown, parse_completion
+from embodied_r_ros.serving.profiles import reasoner_config
 from embodied_r_ros.types.answers import Sampling
 
-from training.evaluate import add_budget_option, CACHE, draw_rows, memory_of, opened_cache
+from training.evaluate import add_budget_option, CACHE, draw_rows, opened_cache
 from training.robot_bench.answering import prompt_of, Respondent, SEEN
 from training.robot_bench.items import GivenAnswer, KINDS, pictures_of, read_items, write_items
 from training.robot_bench.judging import judges_of, OpenCase
@@ -321,7 +322,7 @@ def _run(args: argparse.Namespace) -> int:
     judging = replace(sampling, temperature=args.judge_temperature)
     respondent = Respondent(args.model, sampling, cache)
     judges = judges_of(args.judge, judging, cache)
-    memory = memory_of(args.model, args.token_budget)
+    memory = reasoner_config(args.model, token_budget=args.token_budget).memory()
     report = evaluate(respondent, items, judges, memory, config)
     report |= {'sampling': asdict(sampling), 'judging': asdict(judging)}
     _write(args.out, items, report)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ from embodied_r_ros.nodes.run import NodeProcesses, own_environment
 from embodied_r_ros.questions.indoor import Draft, KINDS, Moment
 from embodied_r_ros.questions.wordings import FACINGS, HEIGHTS, PLACES, WORDINGS
 from embodied_r_ros.reasoning.question import Question
-from embodied_r_ros.serving.profiles import load_profile
+from embodied_r_ros.serving.profiles import reasoner_config
 from embodied_r_ros.serving.servers import served_model
 from embodied_r_ros.types.deltas import ItemStatus
 from embodied_r_ros.view.sheet import AnsweredQuestion, write_contact_sheet
@@ -296,7 +296,7 @@ def _start_pipeline(
     worker = {'worker': {'capacity': 1000}}
     nodes.start('semantic_perceiver', {**common, **worker, **perceiver})
     chat = {'url': server.url, 'model': server.model}
-    reasoner = {'use_map': load_profile(_PROFILE).reasoner.get('use_map', True)}
+    reasoner = asdict(reasoner_config(profile=_PROFILE))
     nodes.start('spatial_reasoner', {**common, 'chat': chat, 'reasoner': reasoner})
     nodes.start('episode_recorder', {**common, 'bag_dir': str(scratch / 'episodes')}, remaps)
     # The player stands still, and so does time, until everybody listens.
