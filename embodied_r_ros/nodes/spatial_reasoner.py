@@ -180,7 +180,8 @@ class ReasonerNodeConfig(Settings):
         Raises:
             ConfigError: A profile, URL or token cannot be used.
         """
-        servers = {Rung.PRIMARY: self.server(chat)}
+        has_model = not self.profile or not load_profile(self.profile).has_no_model
+        servers = {Rung.PRIMARY: self.server(chat)} if has_model else {}
         for rung, name in ((Rung.SECONDARY, self.secondary), (Rung.LOCAL, self.local)):
             if name:
                 servers[rung] = stand_in_server(name, 'reasoner', rung.name)
@@ -295,7 +296,7 @@ class SpatialReasoner(ManagedNode):
     def report(self) -> Health:
         """Say how the answering goes."""
         values = {
-            **self._models.values(self._fallback.order()[0].rung),
+            **self._models.values(next((s.rung for s in self._fallback.order()), Rung.PRIMARY)),
             'deltas': len(self._memory.deltas()),
             'deltas_received': self._delta_meter.count,
             'delta_age_s': self._delta_meter.age_s(),
@@ -406,7 +407,9 @@ class SpatialReasoner(ManagedNode):
             bad = Question(goal.question, tuple(goal.options))
             deliver(Outcome.refusal(bad, '', RefusalCode.BAD_QUESTION, str(error)))
             return None
-        question = Question(goal.question, tuple(goal.options), *limits, int(goal.seed))
+        question = Question(
+            goal.question, tuple(goal.options), *limits, int(goal.seed), takes_orders=True
+        )
         config = self.parameters.config(ReasonerConfig)
         if config.show_image and asked_kind(question.text, question.options):
             try:

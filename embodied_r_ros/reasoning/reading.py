@@ -627,6 +627,15 @@ def replace_unit(call: Call) -> Call:
     return Call(call.tool, {**call.arguments, 'unit': 'm'})
 
 
+def goal_of_order(reading: Reading) -> Reading:
+    """The reading of an order to go to a thing: the way there; any other one as it is."""
+    name = reading.names[0] if len(reading.names) == 1 else None
+    if reading.kind != 'goal' or name is None or len(name.labels) != 1:
+        return reading
+    call = Call('way_to', {'goal': name.labels[0]})
+    return replace(reading, calls=(call,), form=Form.NAME, doubt='')
+
+
 def _steps(text: str) -> list[str]:
     return [step.strip() for step in _STEPS.split(text)[1:]]
 

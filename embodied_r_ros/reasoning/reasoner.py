@@ -193,20 +193,19 @@ class Reasoner:
         """Take the models, and what looks at keyframes again.
 
         Args:
-            models: One model, or several in a fallback; None: the tools of the scene answer.
+            models: One model, or several in a fallback; none: the tools of the scene answer.
             config: How questions are answered.
             look: Looks at keyframes again; None: nothing does.
 
         Raises:
             ConfigError: There is no model, and what reads questions without one is not installed.
         """
-        self._fallback: ChatFallback | None
-        if models is None or isinstance(models, Fallback):
+        if isinstance(models, Fallback):
             self._fallback = models
         else:
-            self._fallback = chat_fallback({Rung.PRIMARY: models})
+            self._fallback = chat_fallback({Rung.PRIMARY: models} if models else {})
         self._reader_problem = _reader_problem()
-        if models is None and self._reader_problem:
+        if not self._fallback.steps and self._reader_problem:
             raise ConfigError(self._reader_problem)
         self._config = config
         self._look = look
@@ -248,7 +247,7 @@ class Reasoner:
         draft = self._with_prompt(draft, prompt, deltas, focus)
         draft = _with_place(draft, prompt.place, question.scene_map, now_ns())
         pending = _PendingQuestion(question, deltas, prompt, start, now_ns, listener, cancel)
-        if self._fallback is None:
+        if not self._fallback.steps:
             return self._by_tools(pending, draft, Rung.PRIMARY)
         try:
             answer = ask_with_fallback(
@@ -270,7 +269,9 @@ class Reasoner:
         """The answer that the tools of the scene give without a model."""
         question, now_ns = pending.question, pending.now_ns()
         scene = Scene(pending.deltas, question.scene_map, now_ns=now_ns)
-        found = answer_by_tools(question.text, question.options, scene)
+        found = answer_by_tools(
+            question.text, question.options, scene, takes_orders=question.takes_orders
+        )
         draft = replace(
             draft,
             model=ModelInfo('tools', rung=rung),
@@ -313,7 +314,7 @@ class Reasoner:
             question, (), prompt, start, now_ns, lambda phase, text: None, cancel
         )
         end = start + round(self._config.deadline_s * NS_PER_S)
-        if self._fallback is None:
+        if not self._fallback.steps:
             raise Refusal(RefusalCode.MODEL, 'no model is there that reads a prompt', draft)
         return ask_with_fallback(
             self._fallback, end, lambda step, until: self._ask(step, until, pending, draft), draft
@@ -541,6 +542,8 @@ def models_at_start(fallback: ChatFallback, timeout_s: float) -> list[ModelInfo]
     """
     models: list[ModelInfo] = []
     problems: list[str] = []
+    if not fallback.steps:
+        return models  # the tools of the scene answer
     with ThreadPoolExecutor(len(fallback.steps), 'models') as pool:
         futures = [pool.submit(model_of, step, timeout_s) for step in fallback.steps]
     for step, future in zip(fallback.steps, futures, strict=True):

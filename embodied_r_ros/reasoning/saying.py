@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.reasoning.quantities import quantity_in
-from embodied_r_ros.reasoning.reading import directions_in, Form, read_question, Reading
+from embodied_r_ros.reasoning.reading import (
+    directions_in,
+    Form,
+    goal_of_order,
+    read_question,
+    Reading,
+)
 from embodied_r_ros.scene.map_relations import turn_word
 from embodied_r_ros.scene.names import find_names
 from embodied_r_ros.types.answers import AnswerKind, Check, ToolCall
@@ -77,14 +83,24 @@ def cited(result: Result) -> str:
     return f'{result.text[:-1]} ({marks}).' if marks and result.is_known else result.text
 
 
-def answer_by_tools(question: str, options: Sequence[str], scene: Scene) -> ToolAnswer:
+def answer_by_tools(
+    question: str, options: Sequence[str], scene: Scene, *, takes_orders: bool = False
+) -> ToolAnswer:
     """Answer a question without a model.
+
+    Args:
+        question: A person's words.
+        options: The options; none: a free question.
+        scene: What is known.
+        takes_orders: Whether an order to go to a thing is answered by the thing, with the way.
 
     Raises:
         ConfigError: What reads questions is not installed.
     """
     readings = tuple(read_question(question, options, scene.labels))
     readings = readings or (Reading(question, doubt='I do not understand the question'),)
+    if takes_orders:
+        readings = tuple(map(goal_of_order, readings))
     answers = [answer_reading(reading, options, scene) for reading in readings]
     known = [answer for answer in answers if answer.is_known]
     if len(answers) == 1 or (options and len(known) == 1):
@@ -182,6 +198,8 @@ def _short(reading: Reading, result: Result) -> str:
         one = value[-1] if reading.wanted == 'last' else value[0]
         is_one = reading.wanted == 'last' or reading.form is not Form.LIST
         return one if is_one else ', '.join(value)
+    if reading.kind == 'goal':
+        return result.arguments[0]
     if 'bearing_deg' in result.facts and reading.form is Form.PLACE:
         return _place(result)
     rise = result.facts.get('rise_m')
@@ -380,6 +398,9 @@ def _choose(
     reading: Reading, results: tuple[Result, ...], options: Sequence[str], scene: Scene, note: str
 ) -> ToolAnswer:
     result = results[0]
+    if result.facts.get('is_tie'):
+        msg = f'Neither clearly: {result.text}'
+        raise InputError(msg)
     lowered = [option.strip().lower() for option in options]
     scores = [_misfit(option, reading, results, scene) for option in lowered]
     best = min(scores)
@@ -401,12 +422,8 @@ def _misfit(option: str, reading: Reading, results: tuple[Result, ...], scene: S
     if word and reading.form is Form.YES_NO:
         holds = all(_holds(reading, each, scene) for each in results)
         return 0.0 if (word[1] == 'yes') == holds else math.inf
-    if result.facts.get('is_tie'):
-        return math.inf
     if reading.kind == 'route':
-        blanks = zip(result.facts['turns_deg'], reading.wanted.split(), strict=False)
-        words = [turn_word(turn) for turn, blank in blanks if blank == 'yes']
-        return 0.0 if option == ', '.join(words).lower() else math.inf
+        return 0.0 if option == _turns_of_blanks(reading, result) else math.inf
     if isinstance(result.value, tuple):
         return _misfit_of_names(option, reading, result, scene)
     if isinstance(result.value, str):
@@ -415,6 +432,12 @@ def _misfit(option: str, reading: Reading, results: tuple[Result, ...], scene: S
     parts = [_misfit_of_direction(option, result), _misfit_of_number(option, result)]
     known = [part for part in parts if part is not None]
     return sum(known) if known else math.inf
+
+
+def _turns_of_blanks(reading: Reading, result: Result) -> str:
+    """The turns that the steps of a route leave out, in words."""
+    blanks = zip(result.facts['turns_deg'], reading.wanted.split(), strict=False)
+    return ', '.join(turn_word(turn) for turn, blank in blanks if blank == 'yes').lower()
 
 
 def _misfit_of_names(option: str, reading: Reading, result: Result, scene: Scene) -> float:

@@ -158,6 +158,11 @@ class Profile:
             msg = f'servers share a port: {", ".join(map(str, sorted(ports)))}'
             raise ConfigError(msg)
 
+    @property
+    def has_no_model(self) -> bool:
+        """Whether it names none: the tools of the scene answer."""
+        return not self.servers and not self.clients
+
     def client(self, role: str) -> ChatConfig:
         """How to reach the model of a role.
 
