@@ -208,7 +208,7 @@ def generate_answers(model: str, rows: Sequence[Row]) -> TextReplies:
     completions = generate(model, [row.prompt(_MEMORY) for row in rows], _SAMPLING)
     answers = []
     for row, text in zip(rows, completions, strict=True):
-        answer = parse_completion(text).answer or ''
+        answer = parse_completion(text).answer_to(row.options) or ''
         index = choice_index(answer, row.options)
         answers.append(answer if index is None else option_letter(index))
     return TextReplies(list(rows), answers)
@@ -255,7 +255,7 @@ def gate_figures(
         prompts = [row.prompt(_MEMORY) for row in gate_rows]
         for completion in generate(model, prompts, _SAMPLING):
             read = parse_completion(completion)
-            chosen = choice_index(read.answer or '', question.options)
+            chosen = choice_index(read.answer_to(question.options) or '', question.options)
             counts['chosen_b'] += chosen == ORDERED
             for index in (0, 1) if chosen is None else (chosen, 0, 1):
                 words = f'{read.think} {" ".join(signs)}'

@@ -141,17 +141,17 @@ def _ask(replay: Replay, client: HttpChatClient, deadline_s: float) -> Replay:
         completion = ''.join(chunk.text for chunk in chunks)
         # After the text: only now the server's model is sure to be the one that spoke.
         model = replace(client.info(_INFO_S), prompt_version=REASON_PROMPT_VERSION)
-        answer = _read(replace(answer, completion=completion, model=model))
+        ending = chunks[-1].ending if chunks else ''
+        answer = _read(replace(answer, completion=completion, model=model), ending)
         if answer.freshness is Freshness.REFUSED:
-            ending = chunks[-1].ending if chunks else ''
             error = ending_problem(completion, ending, original.sampling.max_tokens)
     except ModelError as failure:
         error = str(failure)
     return replace(replay, answers=(*replay.answers, answer), errors=(*replay.errors, error))
 
 
-def _read(answer: Answer) -> Answer:
-    completion = parse_completion(answer.completion)
+def _read(answer: Answer, ending: str) -> Answer:
+    completion = parse_completion(answer.completion, is_cut=bool(ending))
     answer = replace(answer, think=completion.think)
     read = read_answer(completion, answer.options, answer.prompt)
     if read is None:

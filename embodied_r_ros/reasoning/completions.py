@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+import json
 import math
 import re
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.untrusted import as_data
-from embodied_r_ros.reasoning.image_targets import kind_of_prompt, place_text
+from embodied_r_ros.reasoning.image_targets import FORMS, kind_of_prompt, place_text
 from embodied_r_ros.reasoning.quantities import quantity_in, unwrap
 from embodied_r_ros.types.answers import AnswerKind
 
@@ -22,10 +23,31 @@ UNKNOWN = 'unknown'
 _TAG = re.compile(r'(</?(?:think|answer)>)')
 _EMPTY_THOUGHT = re.compile(r'\s*<think>\s*</think>\s*(?=<think>)')
 _WELL_FORMED = ['<think>', '</think>', '<answer>', '</answer>']
+# How models and servers write tags in other ways, in the order in which they are replaced.
+_OTHER_TAGS = (
+    # The end of a turn, and what a model goes on with.
+    (re.compile(r'(?:<\|(?:im_end|eot_id|eom_id|endoftext|end_of_text|return)\|>|</s>|<eos>|'
+                r'<end_of_turn>|<\uff5cend\u2581of\u2581sentence\uff5c>).*', re.DOTALL), ''),
+    # Channels of gpt-oss, and what is left of them without special tokens.
+    (re.compile(r'<\|channel\|>\s?final[^<>]{0,40}(?:<\|constrain\|>\w{0,40})?<\|message\|>'
+                r'|assistantfinal'), '</think>'),
+    (re.compile(r'<\|channel\|>\s?(?:analysis|commentary)[^<>]{0,80}<\|message\|>'
+                r'|\Aanalysis(?=[A-Z])'), '<think>'),
+    (re.compile(r'<\|(?:(?:im_)?start|end|(?:begin|end)_of_box)\|>(?:assistant\b)?'), ''),
+    (re.compile(r'<\s{0,3}(/?)\s{0,3}(?:seed:)?(?:think(?:ing)?|thought|reasoning)\s{0,3}>'
+                r'|\[(/?)THINK\]', re.IGNORECASE), r'<\1\2think>'),
+    (re.compile(r'<\s{0,3}(/?)\s{0,3}(?:final_)?answer\s{0,3}>', re.IGNORECASE), r'<\1answer>'),
+)  # fmt: skip
+# What thoughts write between the tags when they speak of them.
+_PLACEHOLDERS = {'', 'answer', 'and', '...', '\u2026'}
+_BOXED = re.compile(r'\\boxed\s{0,3}\{((?:[^{}]|\{[^{}]*\})*)\}')
+_ANSWER_LINE = re.compile(
+    r'\banswer\b[*_`"\s]{0,4}(?:is\b|[:=])[*_`:\s]{0,4}(\S[^\n]*)', re.IGNORECASE
+)
 # An option's letter as models write it, and what follows it: 'B', '(B) right', 'Option B: right'.
 _LETTER = re.compile(
     r'(?:(?:(?:the|my)\s+)?(?:(?:final|correct|right|best)\s+)?(?:answer|option|choice)\b'
-    r'(?:\s+is\b)?\s*:?\s*)*'
+    r'(?:\s+is\b)?[\s:]*)*'
     r'[(\[{"\']*(?P<letter>[A-Z])(?![^\W_])[)\]}"\'.:,;=!|/\s\u2013\u2014\u2192-]*(?P<rest>.*)',
     re.IGNORECASE | re.DOTALL,
 )
@@ -33,6 +55,20 @@ _LAST_LETTER = re.compile(
     r'(?P<rest>.*?)(?:\s*,\s*|\s*[(\[])(?P<letter>[A-Z])[)\]]?', re.IGNORECASE | re.DOTALL
 )
 _EMPHASIS = re.compile(r'\*\*|__|`')
+# A letter in the midst of a sentence; A and I before another word are words themselves.
+_SAID_LETTER = re.compile(
+    r'(?:\b(?i:option|choice|answer(?: is)?):?\s|[(\[{"\'])(?P<marked>[A-Z])(?![\w-])'
+    r'|(?<![\w\'\u2019-])(?P<bare>[A-Z])(?![\w\'\u2019-])'
+    r'(?!(?<=[AI])\s(?!(?:and|or)\b)[a-z])'
+)
+# Beside an option, these deny it or leave it open.
+_DENIAL = re.compile(
+    r'\b(?:not?|never|cannot|neither|nor|none|nothing|or|if|whether|unless|except|than|either|'
+    r'instead|without|wrong|incorrect|false|unknown|unclear|unsure|at (?:least|most))\b|'
+    r'n[\'\u2019]t\b|\?',
+    re.IGNORECASE,
+)
+_MOST_CHARS = 300  # of a text that may be an answer, beside the text of an option
 
 
 @dataclass(frozen=True)
@@ -41,35 +77,123 @@ class Completion:
 
     text: str  # as it came
     think: str  # content of the think tag, stripped; empty where there is none
-    answer: str | None  # content of the one answer tag, stripped; None: not gradable
+    answer: str | None  # what is marked as the one answer, stripped; None: nothing is
     well_formed: bool  # think, then answer, nothing else; the content does not matter
+    said: str = ''  # where no answer is marked: text that is no thought
+
+    def answer_to(self, options: Sequence[str]) -> str | None:
+        """The answer to a question with these options; None: there is none.
+
+        Without a mark an answer is what names an option, or 'unknown'.
+        """
+        if self.answer is not None or not options:
+            return self.answer
+        is_answer = is_unknown(self.said) or choice_index(self.said, options) is not None
+        return self.said if is_answer else None
 
 
-def parse_completion(text: str) -> Completion:
+def parse_completion(text: str, *, is_cut: bool = False) -> Completion:
     """Read a completion.
 
     Some chat templates end the prompt with `<think>`, so that the completion starts inside the
     thought; and some begin with an empty thought. Both read as one thought and one answer.
 
-    Text after the answer breaks the format but leaves the answer gradable; two answer tags are
-    malformed and not gradable, because nothing says which one counts.
+    The answer is read whatever the format: in tags that are spelt in other ways, are not closed,
+    or have text around them; in a box, in JSON, or after words such as 'Answer:'. Two answer tags
+    are not gradable, because nothing says which one counts; what thoughts quote does not count.
+
+    Args:
+        text: The completion.
+        is_cut: It was ended early: then only an answer counts whose tag is closed, and which is
+            in no open thought.
 
     >>> parse_completion('<think>It is red.</think><answer> C </answer>').answer
     'C'
     >>> parse_completion('<answer>A</answer><answer>B</answer>').answer is None
     True
+    >>> parse_completion('[THINK]It is red.[/THINK] **Answer:** C').answer
+    'C'
     """
-    completion, text = text, _with_tags(text)
-    parts = _TAG.split(text)  # text and tags in turn
+    parts = _TAG.split(_with_tags(text))  # text and tags in turn
     well_formed = parts[1::2] == _WELL_FORMED and not ''.join(parts[:8:4] + parts[8:]).strip()
-    gradable = text.count('<answer>') == text.count('</answer>') == 1
-    thinks, answers = _contents(text, 'think'), _contents(text, 'answer')
+    tagged = text
+    for pattern, replacement in _OTHER_TAGS:
+        tagged = pattern.sub(replacement, tagged)
+    tagged = _with_tags(tagged)
+    thinks = _contents(tagged, 'think')
+    thought, _, said = tagged.rpartition('</think>')
+    quotes = {quote.rpartition('<answer>')[2].strip() for quote in _contents(thought, 'answer')}
+    answer = _answer_of(said, quotes - _PLACEHOLDERS, is_cut)
     return Completion(
-        text=completion,
+        text=text,
         think=thinks[0].strip() if len(thinks) == 1 else '',
-        answer=answers[0].strip() or None if gradable and answers else None,
+        answer=answer,
         well_formed=well_formed,
+        said='' if is_cut or answer or _has_mark(said) else said.strip(),
     )
+
+
+def _has_mark(said: str) -> bool:
+    """Tell whether a text marks what is no readable answer, or is a thought itself."""
+    return bool(_TAG.search(said) or _BOXED.search(said))
+
+
+def _answer_of(said: str, quotes: set[str], is_cut: bool) -> str | None:
+    """The answer in what follows the thoughts.
+
+    Args:
+        said: What follows them.
+        quotes: Contents of answer tags in the thoughts.
+        is_cut: As of `parse_completion`.
+    """
+    opened, closed = said.count('<answer>'), said.count('</answer>')
+    if not opened and not closed:
+        if quotes and not said.strip():  # the thought was closed late
+            return quotes.pop() if len(quotes) == 1 else None
+        return None if is_cut else _marked(said) or _bare(said)
+    before, _, after = said.rpartition('<answer>')
+    content, end, _ = after.partition('</answer>')
+    is_one = max(opened, closed) == 1 and (end or not closed) and '<think>' not in content
+    if is_cut and (not end or '<think>' in before):
+        return None
+    content = content.strip()
+    if not is_one or quotes - {content}:
+        return None
+    marked = _json_answer(content) if '\n' in content else _marked(content)
+    return marked or content or None
+
+
+def _marked(text: str) -> str | None:
+    """What JSON, a box, or words such as 'Answer:' mark as the answer; None: nothing, or two."""
+    if answer := _json_answer(text):
+        return answer
+    boxed = {content.strip() for content in _BOXED.findall(text)}
+    if boxed:
+        return boxed.pop() or None if len(boxed) == 1 else None
+    lines = _ANSWER_LINE.findall(text)
+    return lines[-1].strip(' *_`\r') or None if lines else None
+
+
+def _json_answer(text: str) -> str | None:
+    """The answer in an object of JSON; None: there is none."""
+    try:
+        value = json.loads(text[text.find('{') : text.rfind('}') + 1])
+    except (ValueError, RecursionError):
+        return None
+    fields = {key.casefold(): field for key, field in value.items()}
+    answer = fields.get('answer', fields.get('final_answer'))
+    if answer is None or isinstance(answer, bool):
+        return None
+    return (answer if isinstance(answer, str) else json.dumps(answer)).strip() or None
+
+
+def _bare(text: str) -> str | None:
+    """A text that is nothing but a number, a place in an image, or 'unknown'; None: it is not."""
+    text = text.strip()
+    if len(text) > _MOST_CHARS or '\n' in text:
+        return None
+    is_place = any(place_text(kind, text) for kind in FORMS)
+    return text if is_place or number_in(text) is not None or is_unknown(text) else None
 
 
 def _with_tags(text: str) -> str:
@@ -111,6 +235,8 @@ def choice_index(answer: str, options: Sequence[str]) -> int | None:
     """
     answer = as_data(answer).strip()
     texts = [as_data(option).strip() for option in options]  # as the prompt shows them
+    if len(answer) > _MOST_CHARS + max(map(len, texts), default=0):
+        return None
     bare = unwrap(answer)
     if len(bare) == 1 and bare.isascii() and bare.isalpha():
         index = ord(bare.upper()) - ord('A')
@@ -121,7 +247,35 @@ def choice_index(answer: str, options: Sequence[str]) -> int | None:
     own = _only(_plain(answer), list(map(_plain, texts)))
     if own is None:
         own = _only(_plain(answer), [_without_letter(i, text) for i, text in enumerate(texts)])
-    return _lettered_index(bare, texts) if own is None else own
+    if own is None:
+        own = _lettered_index(bare, texts)
+    return _mentioned_index(answer, texts) if own is None else own
+
+
+def _mentioned_index(answer: str, texts: Sequence[str]) -> int | None:
+    """Index of the one option that a sentence names; None: none, more, or it takes it back."""
+    rest = ' '.join(_EMPHASIS.sub('', answer).split())
+    names: dict[str, set[int]] = {}
+    for index, text in enumerate(texts):
+        for name in (_plain(text), _without_letter(index, text)):
+            if len(name) > 1 or name.isdigit():
+                names.setdefault(name, set()).add(index)
+    found: set[int] = set()
+    if names:
+        either = '|'.join(map(re.escape, sorted(names, key=len, reverse=True)))
+        pattern = rf'(?i)(?<![\w.+\'-])(?:{either})(?!\w|[.,]\d|-(?!hand))'
+        found.update(*(names.get(said.casefold(), ()) for said in re.findall(pattern, rest)))
+        rest = re.sub(pattern, '', rest)
+    for letter in _SAID_LETTER.finditer(rest):
+        found.add(ord(letter[letter.lastgroup or 0]) - ord('A'))
+    index = found.pop() if len(found) == 1 else len(texts)
+    return None if index >= len(texts) or _takes_back(rest, texts[index]) else index
+
+
+def _takes_back(rest: str, option: str) -> bool:
+    """Tell whether the rest of a sentence may deny the option that it names."""
+    has_more = number_in(option) is not None and any(map(str.isdigit, rest))
+    return has_more or bool(_DENIAL.search(rest) and not _DENIAL.search(option))
 
 
 def _lettered_index(answer: str, texts: Sequence[str]) -> int | None:
@@ -142,7 +296,7 @@ def _only(text: str, texts: list[str]) -> int | None:
 
 def _plain(text: str) -> str:
     """A text without what differs in writing alone: case, marks around it, a last full stop."""
-    return ' '.join(unwrap(text).casefold().split())
+    return ' '.join((unwrap(text) if len(text) <= _MOST_CHARS else text).casefold().split())
 
 
 def _without_letter(index: int, text: str) -> str:
@@ -179,8 +333,8 @@ def read_answer(
 
     Where the question of the prompt wants a point or a box, nothing else is an answer.
     """
-    answer = completion.answer
-    if answer is None or not completion.well_formed:
+    answer = completion.answer_to(options)
+    if answer is None:
         return None
     if options:
         index = choice_index(answer, options)

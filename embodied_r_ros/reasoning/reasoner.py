@@ -472,14 +472,14 @@ class Reasoner:
         generation.end_ns = time.monotonic_ns()
 
     def _read(self, draft: Answer, generation: _Generation, freshness: Freshness) -> Answer:
-        completion = parse_completion(generation.text)
+        completion = parse_completion(generation.text, is_cut=bool(generation.ending))
         draft = replace(draft, think=completion.think)
         read = read_answer(completion, draft.options, draft.prompt)
         if read is None:
             limit = draft.sampling.max_tokens
             message = ending_problem(generation.text, generation.ending, limit) or (
-                'the completion is not <think>…</think><answer>…</answer> with an answer to the '
-                'question'
+                'the completion is not <think>…</think><answer>…</answer>, and no answer to the '
+                'question can be read in it'
             )
             if generation.text.strip():
                 message += f': it ends with {generation.text[-80:]!r}'

@@ -245,10 +245,10 @@ def test_dead_model_server_is_an_error_and_a_diagnostic(asker: Asker) -> None:
 
 def test_unreadable_completion_is_an_error(asker: Asker) -> None:
     asker.see('New: red tall object.')
-    asker.server.default = Script(('I would say right',))
+    asker.server.default = Script(('I would say so',))
     _, result = asker.ask()
     assert result.error_code == Ask.Result.ERROR_FORMAT
-    assert result.answer.completion == 'I would say right'
+    assert result.answer.completion == 'I would say so'
 
 
 def test_half_of_a_surrogate_pair_from_the_model_is_survived(asker: Asker) -> None:
@@ -548,7 +548,7 @@ def test_unknown_is_no_keypoint(asker: Asker) -> None:
 @pytest.mark.parametrize(
     ('script', 'fields', 'code'),
     [
-        (Script(('I would say right',)), {}, Ask.Result.ERROR_FORMAT),
+        (Script(('I would say so',)), {}, Ask.Result.ERROR_FORMAT),
         (Script(status=500, body='out of memory'), {}, Ask.Result.ERROR_MODEL),
         (HANGING, {'deadline_s': 0.5}, Ask.Result.ERROR_DEADLINE),
         (RIGHT, {'task': ''}, Ask.Result.ERROR_BAD_QUESTION),

@@ -45,7 +45,7 @@ def test_letters_in_the_reasoning_are_not_the_answer(think: str) -> None:
         ('<think>x</think><answer>B</answer> and so on', 'B'),  # text after the answer
         ('I think so. <think>x</think><answer>B</answer>', 'B'),  # text before
         ('<answer>B</answer>', 'B'),  # no reasoning
-        ('<think>x</think><answer>B', None),  # cut off
+        ('<think>x</think><answer>B', 'B'),  # not closed
         ('<think>x</think><answer>A</answer><answer>B</answer>', None),  # which one?
         ('<think><answer>A</answer></think><answer>B</answer>', None),
         ('', None),

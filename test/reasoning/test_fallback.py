@@ -84,7 +84,7 @@ def test_primary_answers_while_it_can() -> None:
     'broken',
     [
         FakeClient('<think>We', ModelError('killed')),
-        FakeClient('I would say right'),
+        FakeClient('I would say so'),
         FakeClient('<think>x</think><answer>up</answer>'),
         FakeClient('', ConfigError('the folder holds no model')),
         FakeClient(hangs=True),
@@ -130,8 +130,8 @@ def test_refusal_of_all_tells_why_of_each_within_the_deadline() -> None:
 
 def test_refusal_keeps_what_the_model_said() -> None:
     with pytest.raises(Refusal) as refusal:
-        ask(fallback_of(FakeClient('I would say right')))
-    assert refusal.value.answer.completion == 'I would say right'
+        ask(fallback_of(FakeClient('I would say so')))
+    assert refusal.value.answer.completion == 'I would say so'
     assert refusal.value.answer.model == replace(
         refusal.value.answer.model, rung=Rung.REFUSE, name='first'
     )

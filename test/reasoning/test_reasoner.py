@@ -117,8 +117,7 @@ def test_every_kind_of_answer(
         (ScriptedClient(RIGHT), Question(' '), SEEN, RefusalCode.BAD_QUESTION),
         (ScriptedClient(RIGHT), Question('x?', ('a',)), SEEN, RefusalCode.BAD_QUESTION),
         (ScriptedClient(RIGHT), Question('x?', ('a', 'a')), SEEN, RefusalCode.BAD_QUESTION),
-        (ScriptedClient('I say right'), WHERE, SEEN, RefusalCode.FORMAT),
-        (ScriptedClient(RIGHT + ' so'), WHERE, SEEN, RefusalCode.FORMAT),
+        (ScriptedClient('I cannot say'), WHERE, SEEN, RefusalCode.FORMAT),
         (
             ScriptedClient('<think>x</think><answer>up</answer>'),
             WHERE,

@@ -71,7 +71,9 @@ def test_text_after_the_answer_breaks_the_format_only() -> None:
     assert (result.format, result.accuracy) == (False, 1.0)
 
 
-@pytest.mark.parametrize('text', ['', 'B', '<answer>B</answer><answer>B</answer>', reply_text('')])
+@pytest.mark.parametrize(
+    'text', ['', 'up', '<answer>B</answer><answer>B</answer>', reply_text('')]
+)
 def test_what_cannot_be_graded_is_none(text: str) -> None:
     assert grade(CHOICE, text).accuracy is None
 

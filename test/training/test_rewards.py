@@ -86,7 +86,8 @@ def reply_text(think: str, answer: str) -> str:
         ('<answer>A</answer>', 0, 1, 0),
         ('So left. <answer>A</answer>', 0, 1, 0),
         (reply_text('So left.', 'A') + '<answer>A</answer>', 0, 0, 0),
-        ('So left. A', 0, 0, 0),
+        ('So left. A', 0, 1, 0),
+        ('So left or right.', 0, 0, 0),
         ('', 0, 0, 0),
     ],
 )
@@ -255,7 +256,7 @@ def test_grade_command_gives_one_line_each(
     rows, completions = tmp_path / 'rows.jsonl', tmp_path / 'completions.jsonl'
     row = {'id': 'r', 'question': 'Where?', 'options': list(SIDES), 'solution': 'A'}
     rows.write_text(json.dumps(row) + '\n')
-    lines = [{'id': 'r', 'completion': text} for text in (reply_text('So left.', 'a'), 'left')]
+    lines = [{'id': 'r', 'completion': text} for text in (reply_text('So left.', 'a'), 'so')]
     completions.write_text('\n'.join(map(json.dumps, lines)) + '\n')
     assert grade_main([str(rows), str(completions), '--judge', 'none', '--json']) == 0
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())

@@ -58,9 +58,10 @@ def executed_consistency(question: SolvedQuestion, text: str) -> float | None:
     """1 where the reasoning of a completion leads to its answer, else 0; None: not known."""
     completion = parse_completion(text)
     conclusion = executed_conclusion(completion.think, question.options)
-    if completion.answer is None or conclusion is None:
+    given = completion.answer_to(question.options)
+    if given is None or conclusion is None:
         return None
-    answer, followed = (named_answer(question, text) for text in (completion.answer, conclusion))
+    answer, followed = (named_answer(question, text) for text in (given, conclusion))
     same_number = number_in(answer) is not None and number_in(answer) == number_in(followed)
     return float(answer == followed or same_number)
 

@@ -80,7 +80,7 @@ def grade(question: SolvedQuestion, text: str) -> Grade:
 
 def _gradable(question: SolvedQuestion, completion: Completion) -> str | None:
     """The answer of a completion; None: there is none, or none in the image that it is about."""
-    target, answer = ImageTarget.of(question.solution), completion.answer
+    target, answer = ImageTarget.of(question.solution), completion.answer_to(question.options)
     if target is None or answer is None or is_unknown(answer):
         return answer
     return place_text(target.kind, answer)
@@ -144,19 +144,19 @@ def consistencies(
     cases: dict[int, tuple[JudgeCase, str]] = {}
     for index, (question, text) in enumerate(zip(questions, texts, strict=True)):
         completion = parse_completion(text)
-        if _gradable(question, completion) is not None:
+        answer = _gradable(question, completion)
+        if answer is not None:
             verdicts[index] = 0.0
             if completion.think:
-                cases[index] = _case(question, completion)
+                cases[index] = _case(question, completion.think, answer)
     conclusions = judge.conclusions([case for case, _ in cases.values()])
     for (index, (_, answer)), conclusion in zip(cases.items(), conclusions, strict=True):
         verdicts[index] = float(conclusion == answer)
     return verdicts
 
 
-def _case(question: SolvedQuestion, completion: Completion) -> tuple[JudgeCase, str]:
+def _case(question: SolvedQuestion, think: str, answer: str) -> tuple[JudgeCase, str]:
     """What the judge reads, and the candidate that the answer is."""
-    answer = completion.answer or ''
     index = choice_index(answer, question.options) if question.options else None
     if index is not None:
         answer = question.options[index]
@@ -164,7 +164,7 @@ def _case(question: SolvedQuestion, completion: Completion) -> tuple[JudgeCase, 
         answer = UNKNOWN
     # An answer that is no option is a candidate of its own.
     options = dict.fromkeys([*question.options, *([] if answer == UNKNOWN else [answer])])
-    return JudgeCase(question.question, tuple(options), completion.think), answer
+    return JudgeCase(question.question, tuple(options), think), answer
 
 
 def _with_texts_judged(

@@ -146,7 +146,7 @@ def workspace_reward(robot: Robot) -> Reward:
         for question, text in zip(
             grading_cases(columns), completion_texts(completions), strict=True
         ):
-            answer = parse_completion(text).answer or ''
+            answer = parse_completion(text).answer_to(question.options) or ''
             index = choice_index(answer, question.options) if question.options else None
             place = position_in(answer if index is None else question.options[index])
             inside = place and all(a <= b <= c for a, b, c in zip(low, place, high, strict=True))
