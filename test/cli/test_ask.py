@@ -12,7 +12,7 @@ from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.files import shared_path
-from embodied_r_ros.episodes.offline import ask_about
+from embodied_r_ros.episodes.offline import SceneAsker
 from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.types.deltas import DeltaKind, Item, SemanticDelta
@@ -62,14 +62,12 @@ def test_shipped_model_reads_scenes_as_long_as_it_is_served(
         """A server of another model, in place of the shipped one."""
         yield ChatConfig(url=server.url)
 
-    def hear_about(
-        scene: object, question: object, chat: object, config: Any, hear: object
-    ) -> Any:
+    def note(scene: object, chat: object, config: Any) -> Any:
         budgets.append(config.token_budget)
-        return ask_about(scene, question, chat, config, hear)  # type: ignore[arg-type]
+        return SceneAsker(scene, chat, config)  # type: ignore[arg-type]
 
     monkeypatch.setattr('embodied_r_ros.cli.ask.served_model', stands_in)
-    monkeypatch.setattr('embodied_r_ros.cli.ask.ask_about', hear_about)
+    monkeypatch.setattr('embodied_r_ros.cli.ask.SceneAsker', note)
     assert main(['ask', str(folder), 'Where?']) == 0
     assert main(['ask', str(folder), 'Where?', '--model', server.url]) == 0
     shipped = str(shared_path('models', 'nano'))
