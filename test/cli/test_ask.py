@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 import json
+import math
 import shutil
 from typing import Any, TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.episodes.offline import SceneAsker, Sight
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.perception.classical import ClassicalPerceiver
+from embodied_r_ros.perception.egomotion import FieldOfView
 from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.types.answers import FocusText
@@ -27,7 +29,6 @@ import numpy as np
 import pytest
 
 from test.chat_server import ChatServer, RecordedRequest, Script
-from test.raycast_room import pose_at, Room
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -507,24 +508,28 @@ def test_what_was_perceived_is_not_perceived_again(
 
 
 def test_another_look_at_what_is_kept_sees_the_same(
-    server: ChatServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: ChatServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A question for what no delta mentions."""
-    for number, yaw in enumerate((0.0, 0.35, 0.7)):
-        image = Room(0).view(pose_at(-0.4, 0.3, 1.2, yaw, 0.05))
-        cv2.imwrite(str(tmp_path / f'{number}.png'), image)
-    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path.with_name('cache')))
-    looked = 'Looked at again for the question:'
-    monkeypatch.setattr(
-        ClassicalPerceiver, 'focus',
-        lambda self, question, options, k, s: FocusText(
-            k.id, k.stamp_ns, f'{self.with_lens(k).intrinsics}', k.camera),
-    )  # fmt: skip
+    """A question for what no delta mentions, of a camera whose lens was learned."""
+    monkeypatch.setenv('XDG_CACHE_HOME', str(folder.with_name('cache')))
+
+    def learn(self: Any, *_: object) -> None:
+        self._fov_rad = math.radians(93)
+
+    monkeypatch.setattr(FieldOfView, 'learn', learn)
+
+    def tell_lens(self: Any, question: str, options: object, look: Keyframe, s: float) -> Any:
+        lens = self.with_lens(look).intrinsics
+        degrees = math.degrees(2 * math.atan(lens.width / 2 / lens.fx))
+        return FocusText(look.id, look.stamp_ns, f'a lens of {degrees:.0f} degrees')
+
+    monkeypatch.setattr(ClassicalPerceiver, 'focus', tell_lens)
     for _ in range(2):
-        words = ['ask', str(tmp_path), 'Where is the zebra?', '--model', server.url]
+        words = ['ask', str(folder), 'Where is the zebra?', '--model', server.url]
         assert main(words) == 0
     first, second = prompts_of(server)
-    assert looked in first
+    assert 'Looked at again for the question:' in first
+    assert first.count('a lens of 93 degrees') == 2
     assert first == second
 
 
