@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     stack = ExitStack()
     config.add_cleanup(stack.close)
     home = stack.enter_context(tempfile.TemporaryDirectory(prefix='embodied_r_test_'))
-    for name in ('XDG_DATA_HOME', 'XDG_STATE_HOME', 'ROS_LOG_DIR'):
+    for name in ('XDG_CACHE_HOME', 'XDG_DATA_HOME', 'XDG_STATE_HOME', 'ROS_LOG_DIR'):
         os.environ[name] = str(Path(home, name.lower()))
     if find_spec('domain_coordinator') is not None:
         coordinator = import_module('domain_coordinator')

@@ -3,26 +3,36 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
+from functools import partial
 import json
 import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_bags
-from embodied_r_ros.cli.arguments import some_count, some_path, some_text
+from embodied_r_ros.cli.arguments import some_count, some_path, some_seconds, some_text
+from embodied_r_ros.cli.perceiver import (
+    add_perceiver_arguments,
+    choose_perceiver,
+    perceiver_key,
+    perceiver_of,
+    refuse_options_of_images,
+)
 from embodied_r_ros.common.errors import EmbodiedRError, InputError, ModelError
 from embodied_r_ros.common.files import make_empty_folder, shared_path
 from embodied_r_ros.episodes.offline import (
     answer_to_json,
-    ask_about,
     check_source,
     has_recorded_deltas,
     is_scene_map,
     newest_image,
     RecordingScene,
-    see,
-    with_landmarks,
+    SceneAsker,
+    Sight,
 )
+from embodied_r_ros.episodes.perception_cache import PerceptionCache
+from embodied_r_ros.episodes.question_list import ask_list, ListedQuestion, read_question_list
 from embodied_r_ros.episodes.recall import recall
 from embodied_r_ros.episodes.recall_query import read_query
 from embodied_r_ros.episodes.recall_report import (
@@ -35,18 +45,21 @@ from embodied_r_ros.episodes.recall_report import (
 from embodied_r_ros.reasoning.image_targets import asked_kind
 from embodied_r_ros.reasoning.question import Phase, Question, question_problem, ReasonerConfig
 from embodied_r_ros.serving.profiles import reasoner_config
-from embodied_r_ros.serving.servers import served_model
+from embodied_r_ros.serving.servers import served_model, served_reasoner
 from embodied_r_ros.view.sheet import write_place_picture
 from tqdm import tqdm
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from embodied_r_ros.chat.settings import ChatConfig
     from embodied_r_ros.episodes.recall_query import RecallQuery
     from embodied_r_ros.episodes.recall_report import RecordingAnswer
     from embodied_r_ros.types.images import StampedImage
+
+_PROFILE = 'embedded'  # that of the model which answers where none is named
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,13 +71,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='SOURCE',
         help='video, images, bag, or MAP.json; with --episodes, a folder of recordings',
     )
-    add('question', metavar='QUESTION', help='what to ask')
+    # Not required by the parser, which with `nargs` would not take it after an option.
+    add('question', metavar='QUESTION', help='what to ask').required = False
+    add(
+        '--questions',
+        type=some_path,
+        metavar='FILE.jsonl',
+        help='ask these in place of QUESTION: lines with `id`, `question` and `options`; one JSON '
+        'object each is printed, with `id`',
+    )
     add('-o', '--option', action='append', default=[], help='an option; repeat, at least twice')
     add(
         '--model',
         type=some_text,
         metavar='DIR_OR_URL',
-        help='folder with a model, or URL of a model server; URL#MODEL names one of several',
+        help='in place of --profile: folder with a model, or URL of a model server; URL#MODEL '
+        'names one of several',
     )
     add(
         '--episodes',
@@ -83,7 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         '--map',
         action='store_true',
-        help='is always so: prompts hold the landmark map of SOURCE, for a model that knows maps',
+        help='says nothing any more: the landmark map of SOURCE is always known',
     )
     add(
         '--show-image',
@@ -104,45 +126,123 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='tokens that reasoning and answer may have; default: as the profile of the model, '
         f'else {ReasonerConfig.max_tokens}',
     )
+    add('--deadline', type=some_seconds, metavar='S', help='time per answer [s], default 30')
+    add('--no-cache', action='store_true', help='perceive anew, and keep nothing of it')
     add('--json', action='store_true', help='print one JSON object')
-
-
-def _config_of(args: argparse.Namespace, model: str) -> ReasonerConfig:
-    """How a model is asked: a shipped one about scenes as long as those that it is served."""
-    return reasoner_config(model, temperature=args.temperature, max_tokens=args.max_tokens)
+    add_perceiver_arguments(
+        parser,
+        'recorded for a bag with deltas, else auto',
+        f'model profile whose reasoner answers (default: {_PROFILE}); with --perceiver vlm or '
+        'fused also whose perceiver is asked',
+    )
 
 
 def main(args: argparse.Namespace) -> int:
-    """Answer one question; the reasoning goes to stderr as it is generated."""
-    problem = question_problem(args.question, args.option)
-    if problem:
-        raise InputError(problem)
-    question = Question(args.question, tuple(args.option))
+    """Answer one question, or many; the reasoning goes to stderr as it is generated."""
+    listed = _questions(args)
     _check_image(args)
+    _check_model(args)
     if args.episodes:
-        return _ask_recordings(args, question)
+        return _ask_recordings(args, listed[0].question)
     if args.out:
         msg = '--out is for the keyframes that --episodes finds: give it too, or leave --out out'
         raise InputError(msg)
-    model = args.model or str(shared_path('models', 'nano'))
-    config = _config_of(args, model)
-    _check_options_of_images(args)
-    check_source(args.source, args.topic, args.rate)
-    with served_model(model, _say) as chat:
+    config, sight = _config(args), _sight(args)
+    scene = None if args.show_image else sight.recall(args.source)
+    if not scene and (args.show_image or not sight.reads_deltas(args.source)):
+        check_source(args.source, args.topic, args.rate)
+    with _reasoner(args) as chat:
         if args.show_image:
             scene = RecordingScene(())
             shown = newest_image(args.source, args.topic, args.rate, _with_progress)
-            question = replace(question, shown=shown)
-        else:
-            scene = see(args.source, args.topic, args.rate, _with_progress)
-            scene = with_landmarks(scene)
-        answer = ask_about(scene, question, chat, config, _hear)
+            listed = [one.with_image(shown) for one in listed]
+        scene = scene or sight.see(args.source, _with_progress)
+        asker = SceneAsker(scene, chat, config)
+        if args.questions:
+            for values in ask_list(asker, listed, _hear):
+                print(json.dumps(values, ensure_ascii=False), flush=True)
+            return 0
+        answer = asker.ask(listed[0].question, _hear)
     print(file=sys.stderr)
-    if args.picture and question.shown:
-        write_place_picture(args.picture, question.shown.image, answer.text)
+    if args.picture and (known := listed[0].question.shown):
+        write_place_picture(args.picture, known.image, answer.text)
     values = answer_to_json(answer)
     print(json.dumps(values, ensure_ascii=False) if args.json else values['answer'])
     return 0
+
+
+def _questions(args: argparse.Namespace) -> list[ListedQuestion]:
+    """What to ask: the questions of a file, or the one of the command line.
+
+    Raises:
+        InputError: There is none, or both, or one is not allowed.
+    """
+    if args.questions and (args.question is not None or args.option or args.episodes):
+        msg = '--questions goes without QUESTION, options and --episodes: leave them out'
+        raise InputError(msg)
+    if args.questions:
+        return read_question_list(args.questions)
+    if args.question is None:
+        msg = 'there is no question: give QUESTION, or --questions FILE.jsonl'
+        raise InputError(msg)
+    if problem := question_problem(args.question, args.option):
+        raise InputError(problem)
+    return [ListedQuestion('', Question(args.question, tuple(args.option)))]
+
+
+def _check_model(args: argparse.Namespace) -> None:
+    """Refuse two models."""
+    if args.model and args.profile:
+        msg = '--model and --profile exclude each other: give one of them'
+        raise InputError(msg)
+
+
+def _config(args: argparse.Namespace) -> ReasonerConfig:
+    """How the model is asked: as its profile says, but for what is given."""
+    return reasoner_config(
+        args.model or '',
+        args.profile or ('' if args.model else _PROFILE),
+        temperature=args.temperature,
+        max_tokens=args.max_tokens,
+        deadline_s=args.deadline,
+    )
+
+
+def _reasoner(args: argparse.Namespace) -> AbstractContextManager[ChatConfig]:
+    """The model that answers, while it is needed."""
+    if args.profile:
+        return served_reasoner(args.profile, _say)
+    return served_model(args.model or str(shared_path('models', 'nano')), _say)
+
+
+def _sight(args: argparse.Namespace) -> Sight:
+    """Who sees SOURCE, where that is not known from a map or by recorded deltas.
+
+    Raises:
+        InputError: An argument does not go with it.
+        BagError: The bag is damaged.
+    """
+    is_recorded = {None: None, 'recorded': True}.get(args.perceiver, False)
+    sight = Sight(is_recorded=is_recorded, topic=args.topic, rate_hz=args.rate)
+    seer = argparse.Namespace(**vars(args))
+    if args.perceiver not in {'vlm', 'fused'}:
+        seer.profile = None  # it says who answers
+    _check_options_of_images(args)
+    if args.show_image or is_scene_map(args.source):
+        return sight
+    if sight.reads_deltas(args.source):
+        refuse_options_of_images(seer, str(args.source))
+        return sight
+    seer.perceiver = args.perceiver or 'auto'
+    choose_perceiver(seer)
+    if args.no_cache:
+        return replace(sight, make_perceiver=partial(perceiver_of, seer))
+    return replace(
+        sight,
+        make_perceiver=partial(perceiver_of, seer),
+        cache=PerceptionCache(),
+        perceiver_key=perceiver_key(seer),
+    )
 
 
 def _check_options_of_images(args: argparse.Namespace) -> None:
@@ -158,7 +258,7 @@ def _check_options_of_images(args: argparse.Namespace) -> None:
         return
     if is_scene_map(args.source):
         what = 'is a map'
-    elif has_recorded_deltas(args.source):
+    elif args.perceiver in {None, 'recorded'} and has_recorded_deltas(args.source):
         what = 'has deltas, which are read as they were recorded'
     else:
         return
@@ -184,11 +284,12 @@ def _ask_recordings(args: argparse.Namespace, question: Question) -> int:
             one is printed.
         ModelError: The server has gone; what it answered until then is printed.
     """
-    of_images = args.topic or args.rate is not None
-    is_for_model = args.option and not args.model
+    of_images = args.topic or args.rate is not None or args.perceiver
+    has_model = bool(args.model or args.profile)
+    is_for_model = args.option and not has_model
     if of_images or is_for_model:
-        msg = '--episodes reads what was recorded: --topic and --rate do not go with it, and '
-        msg += 'options are for a model (--model)'
+        msg = '--episodes reads what was recorded: --topic, --rate and --perceiver do not go '
+        msg += 'with it, and options are for a model (--model or --profile)'
         raise InputError(msg)
     bags = find_bags([args.source])
     query = _query_of(args, question)
@@ -197,7 +298,7 @@ def _ask_recordings(args: argparse.Namespace, question: Question) -> int:
     values, lines, is_found = _look(args, query, bags) if query else ({}, [], False)
     answers: list[RecordingAnswer] = []
     problem: EmbodiedRError | None = None
-    if args.model:
+    if has_model:
         try:
             answers.extend(_answers(args, question, bags))
         except EmbodiedRError as error:  # what is known until then is not lost
@@ -221,10 +322,9 @@ def _answers(
     args: argparse.Namespace, question: Question, bags: list[Path]
 ) -> Iterator[RecordingAnswer]:
     """What the model says of each recording."""
-    config = _config_of(args, args.model)
-    with served_model(args.model, _say) as chat:
+    with _reasoner(args) as chat:
         bar = tqdm(bags, unit=' recordings', disable=None)
-        yield from ask_each(bar, question, chat, config)
+        yield from ask_each(bar, question, chat, _config(args))
 
 
 def _query_of(args: argparse.Namespace, question: Question) -> RecallQuery | None:
@@ -232,7 +332,7 @@ def _query_of(args: argparse.Namespace, question: Question) -> RecallQuery | Non
     try:
         return read_query(question.text)
     except InputError:
-        if not args.model or args.out:
+        if not (args.model or args.profile) or args.out:
             raise
         return None
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from typing import TYPE_CHECKING
 
@@ -13,13 +14,13 @@ from embodied_r_ros.cli.arguments import (
     image_progress,
     some_path,
 )
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.episodes.offline import has_keyframes_alone, recorded_keyframes
 from embodied_r_ros.keyframes.budget import evaluate_images
-from embodied_r_ros.keyframes.selector import KeyframeConfig
+from embodied_r_ros.keyframes.selector import Evaluation, KeyframeConfig
 
 if TYPE_CHECKING:
-    import argparse
-
-    from embodied_r_ros.keyframes.selector import Evaluation
+    from collections.abc import Iterable, Iterator
 
 _HEADING = '   image        time   compared   overlap  inliers  reason\n'
 
@@ -68,17 +69,56 @@ def main(args: argparse.Namespace) -> int:
         min_interval_s=args.min_interval,
         max_interval_s=args.max_interval,
     )
+    if args.topic is None and has_keyframes_alone(args.source):
+        _list(_recorded(args), as_json=args.json)
+        return 0
     with open_source(args.source, args.topic, args.rate, depth_source(args)) as source:
-        heading = '' if args.json else _HEADING
         images = image_progress(source, source.length)
         keyframes_only = not args.all_frames
-        for evaluation in evaluate_images(
+        evaluations = evaluate_images(
             images, config, budget=args.budget, keyframes_only=keyframes_only
-        ):
-            line = json.dumps(evaluation.to_json()) if args.json else _row(evaluation)
-            print(heading + line)
-            heading = ''
+        )
+        _list(evaluations, as_json=args.json)
     return 0
+
+
+def _recorded(args: argparse.Namespace) -> Iterator[Evaluation]:
+    """The keyframes that a robot chose, as it chose them; their indices count keyframes.
+
+    Raises:
+        InputError: An argument is for images of which keyframes are chosen.
+        SourceError: There are no images of keyframes.
+    """
+    plain = argparse.ArgumentParser()
+    add_arguments(plain)
+    for name in ('rate', 'max_overlap', 'min_interval', 'max_interval', 'budget', 'depth_topic'):
+        if getattr(args, name) != plain.get_default(name):
+            msg = (
+                f'--{name.replace("_", "-")} is for images of which keyframes are chosen, and '
+                f'{args.source} has keyframes alone: leave it out'
+            )
+            raise InputError(msg)
+    places: dict[int, int] = {}
+    for index, keyframe in enumerate(recorded_keyframes(args.source)):
+        reference = None if keyframe.reference_id == keyframe.id else keyframe.reference_id
+        yield Evaluation(
+            index,
+            keyframe.stamp_ns,
+            is_keyframe=True,
+            reference_index=None if reference is None else places.get(reference),
+            overlap=keyframe.overlap,
+            inliers=keyframe.inliers,
+            reason=keyframe.reason,
+        )
+        places[keyframe.id] = index
+
+
+def _list(evaluations: Iterable[Evaluation], *, as_json: bool) -> None:
+    heading = '' if as_json else _HEADING
+    for evaluation in evaluations:
+        line = json.dumps(evaluation.to_json()) if as_json else _row(evaluation)
+        print(heading + line)
+        heading = ''
 
 
 def _row(evaluation: Evaluation) -> str:

@@ -6,10 +6,11 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 import math
+from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.chat.settings import ChatConfig
+from embodied_r_ros.chat.settings import ChatConfig, file_sum
 from embodied_r_ros.cli.arguments import add_depth_arguments, some_text
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.perception.classical import ClassicalConfig
@@ -54,12 +55,17 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_perceiver_arguments(parser: argparse.ArgumentParser, default: str) -> None:
+def add_perceiver_arguments(
+    parser: argparse.ArgumentParser,
+    default: str,
+    profile: str = 'model profile whose perceiver is asked',
+) -> None:
     """Declare which perceiver to use.
 
     Args:
         parser: Of the verb.
         default: Which one is used where none is named, in words.
+        profile: What the profile is for, in words.
     """
     parser.add_argument(
         '--perceiver',
@@ -102,7 +108,7 @@ def add_perceiver_arguments(parser: argparse.ArgumentParser, default: str) -> No
         '--threshold', type=float, metavar='SCORE', help='least score (default: 0.4)'
     )
     vlm = parser.add_argument_group('vlm')
-    vlm.add_argument('--profile', help='model profile whose perceiver is asked')
+    vlm.add_argument('--profile', metavar='NAME', help=profile)
     vlm.add_argument('--url', help='server of a vision-language model, or URL#MODEL')
 
 
@@ -127,6 +133,33 @@ def perceiver_of(args: argparse.Namespace) -> Perceiver:
     return vlm_perceiver(profile.client('perceiver'), profile.vlm, detector)
 
 
+def perceiver_key(args: argparse.Namespace) -> str:
+    """All that decides what the perceiver of the arguments says; no detector is loaded for it.
+
+    Raises:
+        InputError: There is no such perceiver, or it cannot be used.
+    """
+    kind = args.perceiver
+    parts: list[object] = [kind, _classical_config(args)]
+    if kind in {'detector', 'fused'}:
+        config = _detector_config(args)
+        file = Path(config.model).expanduser()
+        parts += [config, file_sum(file) if file.is_file() else '']
+    if kind in {'vlm', 'fused'}:
+        vlm = load_profile(args.profile).vlm if args.profile and not args.url else None
+        parts += [perceiver_of(args).info(), vlm]
+    return repr(parts)
+
+
+def choose_perceiver(args: argparse.Namespace) -> None:
+    """Name the perceiver in the arguments, where that is left to what is there.
+
+    Raises:
+        InputError: There are options of another one.
+    """
+    args.perceiver = _chosen(args)
+
+
 def refuse_options_of_images(args: argparse.Namespace, source: str) -> None:
     """Refuse options of perceiving, where deltas are read that were recorded.
 
@@ -141,7 +174,7 @@ def refuse_options_of_images(args: argparse.Namespace, source: str) -> None:
     add_source_arguments(plain)
     add_perceiver_arguments(plain, '')
     for name in _OF_IMAGES:
-        if getattr(args, name) != plain.get_default(name):
+        if getattr(args, name, plain.get_default(name)) != plain.get_default(name):
             msg = (
                 f'--{name.replace("_", "-")} says how images are perceived, and of {source} the '
                 'deltas are read that were recorded: leave it out, or perceive the images anew '
@@ -186,6 +219,15 @@ def _detector(args: argparse.Namespace) -> DetectorPerceiver:
     Raises:
         InputError: There is none, or it cannot be used.
     """
+    return detector_perceiver(_detector_config(args), _classical_config(args))
+
+
+def _detector_config(args: argparse.Namespace) -> DetectorConfig:
+    """Which detector it is.
+
+    Raises:
+        InputError: There is none, or a setting is not allowed.
+    """
     path = detector_path(args.detector or '')
     if not path:
         msg = (
@@ -200,7 +242,7 @@ def _detector(args: argparse.Namespace) -> DetectorPerceiver:
         except ConfigError as error:
             msg = f'--{error}'
             raise InputError(msg) from None
-    return detector_perceiver(config, _classical_config(args))
+    return config
 
 
 def _classical_config(args: argparse.Namespace) -> ClassicalConfig:

@@ -92,11 +92,19 @@ def code_version() -> dict[str, str]:
     `git_revision` ends in '-dirty' where files differ from it, and is empty where the package does
     not run from a clone.
     """
+    return {
+        'package': 'embodied_r_ros',
+        'version': package_version(),
+        'git_revision': _git_revision(),
+    }
+
+
+def package_version() -> str:
+    """Version of the package; empty: it is not installed."""
     try:
-        package = version('embodied_r_ros')
+        return version('embodied_r_ros')
     except PackageNotFoundError:
-        package = ''
-    return {'package': 'embodied_r_ros', 'version': package, 'git_revision': _git_revision()}
+        return ''
 
 
 def node_of(record: str) -> str:

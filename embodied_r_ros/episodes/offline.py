@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import zip_longest
 import math
 from typing import Any, TYPE_CHECKING
@@ -14,10 +16,17 @@ from embodied_r_ros.bags.messages import IMAGE_TYPES
 from embodied_r_ros.bags.reader import is_bag, open_bag, topics_of_type
 from embodied_r_ros.bags.sources import DepthSource, open_source
 from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.common.errors import InputError, ModelError
-from embodied_r_ros.episodes.episode import has_deltas, read_episode, read_keyframes
+from embodied_r_ros.common.errors import ImageError, InputError, ModelError, SourceError
+from embodied_r_ros.episodes.episode import (
+    has_deltas,
+    keyframe_topics,
+    read_episode,
+    read_keyframes,
+)
 from embodied_r_ros.episodes.fleet import StageReport
+from embodied_r_ros.episodes.perception_cache import Perceived, PerceptionCache, recording_key
 from embodied_r_ros.keyframes.selector import KeyframeConfig
+from embodied_r_ros.perception.classical import ClassicalPerceiver
 from embodied_r_ros.perception.items import depth_of
 from embodied_r_ros.perception.pipeline import (
     classical_perceiver,
@@ -49,7 +58,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.images import StampedImage
 
 _INFO_S = 10.0
-_HELD_KEYFRAMES = 64
+_HELD_KEYFRAMES = 16  # which another look for a question can be at
 
 # Shows progress over images, knowing how many are expected (None: unknown).
 Progress = Callable[[Iterable['StampedImage'], 'int | None'], Iterable['StampedImage']]
@@ -64,52 +73,121 @@ class RecordingScene:
 
     deltas: tuple[SemanticDelta, ...]
     look: Look | None = None  # looks at its newest keyframes again; None: it cannot
-    scene_map: SceneMap | None = None  # of a MAP.json
+    scene_map: SceneMap | None = None  # what is known of the place
 
 
-def see(
+@dataclass(frozen=True)
+class Sight:
+    """Who sees a recording, and what is kept of it."""
+
+    make_perceiver: Callable[[], Perceiver] = classical_perceiver
+    is_recorded: bool | None = None  # by the deltas in the bag; None: where it has some
+    topic: str | None = None
+    rate_hz: float | None = None
+    cache: PerceptionCache | None = None
+    perceiver_key: str = ''  # all that decides what the perceiver says, for the cache
+
+    def reads_deltas(self, path: Path) -> bool:
+        """Tell whether the deltas in a bag are read.
+
+        Raises:
+            BagError: The bag is damaged.
+        """
+        return has_recorded_deltas(path) if self.is_recorded is None else self.is_recorded
+
+    def recall(self, path: Path) -> RecordingScene | None:
+        """What was perceived of a recording before; None: nothing, or it is not kept.
+
+        Raises:
+            BagError: The bag is damaged.
+        """
+        if self.cache is None or is_scene_map(path) or not path.exists():
+            return None
+        known = None if self.reads_deltas(path) else self.cache.get(self._key(path))
+        return self._scene(known) if known else None
+
+    def see(self, path: Path, progress: Progress = lambda images, _: images) -> RecordingScene:
+        """See a recording, with the map of the place.
+
+        A file `*.json` is a scene map, which is read.
+
+        Raises:
+            InputError: It is a scene map that cannot be read.
+            SourceError: It cannot be read as a stream of images.
+            BagError: The bag is damaged, or has no recorded deltas.
+        """
+        if is_scene_map(path):
+            return RecordingScene((), scene_map=read_scene_map(path))
+        if self.reads_deltas(path):
+            episode = read_episode(path, 'recorded')
+            poses = episode.poses or [None] * len(episode.deltas)
+            pairs = zip(episode.deltas, poses, strict=True)
+            deltas = tuple(replace(delta, pose=delta.pose or pose) for delta, pose in pairs)
+            return RecordingScene(deltas, scene_map=map_of_episode(episode))
+        perceived = self._perceive(path, progress)
+        if self.cache:
+            self.cache.put(self._key(path), perceived)
+        return self._scene(perceived)
+
+    def _key(self, path: Path) -> str:
+        return recording_key(path, self.perceiver_key, f'{self.topic} {self.rate_hz}')
+
+    def _perceive(self, path: Path, progress: Progress) -> Perceived:
+        perceiver = self.make_perceiver()
+        recent: deque[Keyframe] = deque(maxlen=_HELD_KEYFRAMES)
+
+        def holding(keyframes: Iterable[Keyframe]) -> Iterator[Keyframe]:
+            for keyframe in keyframes:
+                recent.append(keyframe)
+                yield keyframe
+
+        with _keyframes_in(path, self.topic, self.rate_hz, progress) as keyframes:
+            deltas = tuple(perceive_keyframes(holding(keyframes), perceiver))
+        held = [_as_seen(keyframe, perceiver) for keyframe in recent]
+        return Perceived(deltas, map_of_deltas(deltas), lambda: held)
+
+    def _scene(self, perceived: Perceived) -> RecordingScene:
+        make_perceiver = lru_cache(maxsize=1)(self.make_perceiver)
+
+        def look(
+            question: str,
+            options: Sequence[str],
+            deltas: Sequence[SemanticDelta],
+            deadline_s: float,
+            cancel: threading.Event | None,
+        ) -> list[FocusText]:
+            del cancel  # nothing sets it offline
+            ids = {delta.to_id for delta in deltas}
+            chosen = [keyframe for keyframe in perceived.keyframes() if keyframe.id in ids]
+            return [make_perceiver().focus(question, options, k, deadline_s) for k in chosen]
+
+        return RecordingScene(perceived.deltas, look, perceived.scene_map)
+
+
+def _as_seen(keyframe: Keyframe, perceiver: Perceiver) -> Keyframe:
+    """The keyframe with the lens that was learned, so that another look sees the same."""
+    if not isinstance(perceiver, ClassicalPerceiver):
+        return keyframe
+    with suppress(ImageError):
+        return perceiver.with_lens(keyframe)
+    return keyframe
+
+
+@contextmanager
+def _keyframes_in(
     path: Path, topic: str | None, rate_hz: float | None, progress: Progress
-) -> RecordingScene:
-    """See a recording: by the deltas that were recorded with it, else by the classical perceiver.
-
-    A file `*.json` is a scene map, which is read.
+) -> Iterator[Iterable[Keyframe]]:
+    """The keyframes of a recording: chosen of its images, else those that were recorded.
 
     Raises:
-        InputError: It is a scene map that cannot be read.
         SourceError: It cannot be read as a stream of images.
         BagError: The bag is damaged.
     """
-    if is_scene_map(path):
-        return RecordingScene((), scene_map=read_scene_map(path))
-    if has_recorded_deltas(path):
-        episode = read_episode(path, 'recorded')
-        poses = episode.poses or [None] * len(episode.deltas)
-        deltas = zip(episode.deltas, poses, strict=True)
-        return RecordingScene(tuple(replace(d, pose=d.pose or pose) for d, pose in deltas))
-    perceiver = classical_perceiver()
-    recent: deque[Keyframe] = deque(maxlen=_HELD_KEYFRAMES)
-
-    def holding(keyframes: Iterable[Keyframe]) -> Iterator[Keyframe]:
-        for keyframe in keyframes:
-            recent.append(keyframe)
-            yield keyframe
-
-    def look(
-        question: str,
-        options: Sequence[str],
-        deltas: Sequence[SemanticDelta],
-        deadline_s: float,
-        cancel: threading.Event | None,
-    ) -> list[FocusText]:
-        del cancel  # nothing sets it offline
-        ids = {delta.to_id for delta in deltas}
-        chosen = [keyframe for keyframe in recent if keyframe.id in ids]
-        return [perceiver.focus(question, options, k, deadline_s) for k in chosen]
-
+    if topic is None and has_keyframes_alone(path):
+        yield recorded_keyframes(path)
+        return
     with open_source(path, topic, rate_hz) as source:
-        images = progress(source, source.length)
-        keyframes = holding(keyframes_of(images))
-        return RecordingScene(tuple(perceive_keyframes(keyframes, perceiver)), look)
+        yield keyframes_of(progress(source, source.length))
 
 
 def newest_image(
@@ -121,18 +199,14 @@ def newest_image(
         SourceError: It cannot be read as a stream of images.
         BagError: The bag is damaged.
     """
+    if topic is None and has_keyframes_alone(path):
+        *_, keyframe = recorded_keyframes(path)
+        return ShownImage(shown_image(keyframe.image), keyframe.stamp_ns, keyframe.frame_id)
     with open_source(path, topic, rate_hz) as source:
         for image in progress(source, source.length):
             newest = image
     encoded = newest.encoded or encode_image(newest.image)
     return ShownImage(shown_image(encoded), newest.stamp_ns, newest.frame_id)
-
-
-def with_landmarks(scene: RecordingScene) -> RecordingScene:
-    """The same, with the map that its deltas give, by the poses that they carry."""
-    if scene.scene_map is not None:
-        return scene
-    return replace(scene, scene_map=map_of_deltas(scene.deltas))
 
 
 def is_scene_map(path: Path) -> bool:
@@ -152,8 +226,37 @@ def recorded_alone(path: Path) -> bool:
         return not topics_of_type(reader, *IMAGE_TYPES)
 
 
+def has_keyframes_alone(path: Path) -> bool:
+    """Tell whether a recording has the keyframes of a robot, and no images beside them.
+
+    Raises:
+        BagError: The bag is damaged.
+    """
+    if not path.exists() or not is_bag(path):
+        return False
+    with open_bag(path) as reader:
+        return bool(keyframe_topics(reader)) and not topics_of_type(reader, *IMAGE_TYPES)
+
+
+def recorded_keyframes(path: Path) -> Iterator[Keyframe]:
+    """The keyframes of a robot's first camera that were recorded with their images.
+
+    Raises:
+        SourceError: There are none.
+        BagError: The bag is damaged.
+    """
+    camera = None
+    for keyframe in read_keyframes(path):
+        if keyframe.image.data and camera in {None, keyframe.camera}:
+            camera = keyframe.camera
+            yield keyframe
+    if camera is None:
+        msg = f'{path} holds no images, nor those of keyframes: record with `images: keyframes`'
+        raise SourceError(msg)
+
+
 def check_source(path: Path, topic: str | None, rate_hz: float | None) -> None:
-    """Find out early whether a recording can be read, before a model is started for it.
+    """Find out early whether images can be perceived, before a model is started for them.
 
     Raises:
         SourceError: It cannot be read as a stream of images.
@@ -161,7 +264,9 @@ def check_source(path: Path, topic: str | None, rate_hz: float | None) -> None:
     """
     if is_scene_map(path):
         read_scene_map(path)
-    elif not has_recorded_deltas(path):
+    elif topic is None and has_keyframes_alone(path):
+        next(recorded_keyframes(path))
+    else:
         with open_source(path, topic, rate_hz) as source:
             next(iter(source))  # a codec or an encoding that is not known shows at once
 
@@ -178,6 +283,48 @@ def has_recorded_deltas(path: Path) -> bool:
         return has_deltas(reader)
 
 
+class SceneAsker:
+    """Asks a model about one recording; the newest observation is now."""
+
+    def __init__(self, scene: RecordingScene, chat: ChatConfig, config: ReasonerConfig) -> None:
+        """Reach the model.
+
+        Raises:
+            InputError: The model server does not answer.
+        """
+        client = HttpChatClient(chat)
+        try:
+            client.info(_INFO_S)
+        except ModelError as error:
+            raise InputError(str(error)) from None
+        self._scene, self._map = scene, _map_to_tell(scene, config)
+        self._reasoner = Reasoner(client, config, scene.look)
+        self._count = 0
+
+    def ask(self, question: Question, listener: Listener) -> Answer:
+        """Answer a question.
+
+        Raises:
+            Refusal: There is no answer.
+        """
+        self._count += 1
+        question = replace(question, scene_map=self._map)
+        newest_ns = self._newest_ns(question)
+        return self._reasoner.answer(
+            question,
+            self._scene.deltas,
+            answer_id=f'offline-{self._count}',
+            now_ns=lambda: newest_ns,
+            listener=listener,
+        )
+
+    def _newest_ns(self, question: Question) -> int:
+        if question.shown:
+            return question.shown.stamp_ns
+        newest_ns = max((delta.stamp_ns for delta in self._scene.deltas), default=0)
+        return newest_ns or (newest_stamp_ns(self._map) if self._map else 0)
+
+
 def ask_about(
     scene: RecordingScene,
     question: Question,
@@ -185,26 +332,13 @@ def ask_about(
     config: ReasonerConfig,
     listener: Listener,
 ) -> Answer:
-    """Answer a question about a recording; the newest observation is now.
+    """Answer one question about a recording.
 
     Raises:
         InputError: The model server does not answer.
         Refusal: There is no answer.
     """
-    client = HttpChatClient(chat)
-    try:
-        client.info(_INFO_S)
-    except ModelError as error:
-        raise InputError(str(error)) from None
-    newest_ns = max((delta.stamp_ns for delta in scene.deltas), default=0)
-    if question.shown:
-        newest_ns = question.shown.stamp_ns
-    question = replace(question, scene_map=_map_to_tell(scene, config))
-    if scene.scene_map:
-        newest_ns = newest_ns or newest_stamp_ns(scene.scene_map)
-    return Reasoner(client, config, scene.look).answer(
-        question, scene.deltas, answer_id='offline-1', now_ns=lambda: newest_ns, listener=listener
-    )
+    return SceneAsker(scene, chat, config).ask(question, listener)
 
 
 def _map_to_tell(scene: RecordingScene, config: ReasonerConfig) -> SceneMap | None:

@@ -168,6 +168,14 @@ class ClassicalPerceiver:
         text = change_text(items) if items else ''
         return FocusText(keyframe.id, keyframe.stamp_ns, text, keyframe.camera)
 
+    def with_lens(self, keyframe: Keyframe) -> Keyframe:
+        """The keyframe with the intrinsics by which it is looked at, stated, learned or assumed.
+
+        Raises:
+            ImageError: The image cannot be decoded.
+        """
+        return replace(keyframe, intrinsics=self._intrinsics(keyframe))
+
     def learn(self, earlier: Keyframe, later: Keyframe) -> bool:
         """Learn the camera's field of view from two keyframes; True: nothing is left to learn."""
         if later.intrinsics or not self.config.learn_hfov:

@@ -19,8 +19,6 @@ from embodied_r_ros.types.deltas import ScaleSource
 from embodied_r_ros.types.geometry import rays_of_pixels, yaw_pitch_roll
 from embodied_r_ros.types.landmarks import LandmarkStatus, PathPoint
 import numpy as np
-from scipy import ndimage
-from scipy.optimize import linear_sum_assignment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,6 +102,8 @@ def assign(
     """Pair placed sightings with landmarks, each with one at most, so that all fit best."""
     if not items or not records:
         return []
+    from scipy.optimize import linear_sum_assignment  # takes long, and what reads maps needs none
+
     costs = np.array([[min(GATE, place_cost(one, other)) for other in records] for one in items])
     rows, columns = linear_sum_assignment(costs)
     pairs = zip(rows.tolist(), columns.tolist(), strict=True)
@@ -285,6 +285,8 @@ class FloorPlan:
         is_open[tuple((np.array(sorted(self._open)) - low).T)] = True
         if closed:
             is_closed[tuple((np.array(closed) - low).T)] = True
+        from scipy import ndimage  # as above
+
         pieces, count = ndimage.label(is_open)
         sizes = ndimage.sum_labels(is_open, pieces, range(1, count + 1))
         room = ndimage.binary_fill_holes(pieces == 1 + int(np.argmax(sizes)))

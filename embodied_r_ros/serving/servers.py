@@ -247,6 +247,48 @@ def served_model(
     if model.startswith(('http://', 'https://')):
         yield ChatConfig(url=model)
         return
+    with _served_here(folder_profile(model), say) as chat:
+        yield chat
+
+
+@contextmanager
+def served_reasoner(
+    profile: str, say: Callable[[str], None] = lambda line: None
+) -> Iterator[ChatConfig]:
+    """Reach the reasoner of a profile: on another machine, else served here, on a free port.
+
+    Raises:
+        ConfigError: There is no such profile, or it has no reasoner, or that cannot be served.
+        ModelError: The server does not start.
+    """
+    loaded = load_profile(profile)
+    chat = loaded.client('reasoner')
+    if 'reasoner' not in loaded.servers:
+        yield chat
+        return
+    with _served_here(loaded, say) as chat:
+        yield chat
+
+
+@contextmanager
+def _served_here(profile: Profile, say: Callable[[str], None]) -> Iterator[ChatConfig]:
+    """Serve the reasoner of a profile while in use, on a free port, with a log of its own."""
+    config = replace(profile.servers['reasoner'], port=0)
+    # Two who serve the same at once do not write into one log.
+    own = Profile(f'{profile.name}-{os.getpid()}', servers={'reasoner': config})
+    with ModelServers(own, say=say) as servers:
+        yield servers.clients()['reasoner']
+        logs = [server.log for server in servers.running]
+    for log in logs:  # of a server that did what it should
+        log.unlink(missing_ok=True)
+
+
+def folder_profile(model: str) -> Profile:
+    """Profile that serves the model of a folder by the program of the embedded one.
+
+    Raises:
+        ConfigError: It is no folder, or holds no model, or one of pickles.
+    """
     if '://' in model or not model:
         msg = f'model is {model!r}: expected an http or https URL, or a folder'
         raise ConfigError(msg)
@@ -260,9 +302,7 @@ def served_model(
         raise ConfigError(msg)
     template = load_profile('embedded').servers['reasoner']
     config = replace(template, model=str(folder), port=0, promoted='')
-    profile = Profile(f'folder-{folder.name}', servers={'reasoner': config})
-    with ModelServers(profile, say=say) as servers:
-        yield servers.clients()['reasoner']
+    return Profile(f'folder-{folder.name}', servers={'reasoner': config})
 
 
 def default_log_dir() -> Path:

@@ -1,22 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 import json
+import math
+import shutil
 from typing import Any, TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.bags.message_types import BagMessageFactory
-from embodied_r_ros.bags.own_messages import delta_to_msg
+from embodied_r_ros.bags.own_messages import delta_to_msg, keyframe_to_msg
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.cli.main import main
+from embodied_r_ros.cli.perceiver import perceiver_of
 from embodied_r_ros.common.files import shared_path
-from embodied_r_ros.episodes.offline import ask_about
+from embodied_r_ros.episodes.offline import SceneAsker, Sight
+from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
+from embodied_r_ros.perception.classical import ClassicalPerceiver
+from embodied_r_ros.perception.egomotion import FieldOfView
 from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.serving.profiles import load_profile
+from embodied_r_ros.types.answers import FocusText
 from embodied_r_ros.types.deltas import DeltaKind, Item, SemanticDelta
 from embodied_r_ros.types.geometry import Pose
+from embodied_r_ros.types.images import EncodedImage
 import numpy as np
 import pytest
 
@@ -62,14 +70,12 @@ def test_shipped_model_reads_scenes_as_long_as_it_is_served(
         """A server of another model, in place of the shipped one."""
         yield ChatConfig(url=server.url)
 
-    def hear_about(
-        scene: object, question: object, chat: object, config: Any, hear: object
-    ) -> Any:
+    def note(scene: object, chat: object, config: Any) -> Any:
         budgets.append(config.token_budget)
-        return ask_about(scene, question, chat, config, hear)  # type: ignore[arg-type]
+        return SceneAsker(scene, chat, config)  # type: ignore[arg-type]
 
     monkeypatch.setattr('embodied_r_ros.cli.ask.served_model', stands_in)
-    monkeypatch.setattr('embodied_r_ros.cli.ask.ask_about', hear_about)
+    monkeypatch.setattr('embodied_r_ros.cli.ask.SceneAsker', note)
     assert main(['ask', str(folder), 'Where?']) == 0
     assert main(['ask', str(folder), 'Where?', '--model', server.url]) == 0
     shipped = str(shared_path('models', 'nano'))
@@ -359,3 +365,214 @@ def test_recordings_are_not_asked_where_their_pictures_have_no_place(
     assert main([*words, str(tmp_path / 'new'), 'Where?']) == 2
     assert 'names nothing that could be looked for' in capsys.readouterr().err
     assert not server.requests
+
+
+def questions_file(folder: Path, *lines: object) -> Path:
+    path = folder / 'questions.jsonl'
+    texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    path.write_text(''.join(f'{text}\n' for text in texts))
+    return path
+
+
+def test_many_questions_are_answered_in_order_after_one_look(
+    server: ChatServer,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[Path] = []
+    see = Sight.see
+
+    def note(self: Sight, path: Path, *rest: Any) -> Any:
+        looks.append(path)
+        return see(self, path, *rest)
+
+    monkeypatch.setattr(Sight, 'see', note)
+
+    def reply(request: RecordedRequest) -> Script:
+        return Script(('I do not know.',) if 'Second' in request.text else (RIGHT,))
+
+    server.default = reply
+    ask_file = questions_file(
+        folder,
+        {'id': 'b', 'question': 'First?', 'options': ['left', 'right'], 'solution': 'B'},
+        {'id': 'a', 'question': 'Second?'},
+        '',
+        {'id': 'c', 'question': 'Third?', 'options': []},
+    )
+    words = ['ask', str(folder), '--questions', str(ask_file), '--model', server.url, '--no-cache']
+    assert main(words) == 0
+    first, second, third = map(json.loads, capsys.readouterr().out.splitlines())
+    assert [first['id'], second['id'], third['id']] == ['b', 'a', 'c']
+    assert [first['answer'], second['answer'], third['answer']] == ['right', 'unknown', 'B']
+    assert [first['error'], third['error']] == [None, None]
+    assert 'the completion is not' in second['error']
+    assert looks == [folder]
+
+
+@pytest.mark.parametrize(
+    ('line', 'message'),
+    [
+        ('{"id": "2", "question"', 'line 2: it is not JSON'),
+        ('["2"]', "line 2: it is ['2']: expected an object"),
+        ({'question': 'Where?'}, 'line 2: id is None: expected a text'),
+        ({'id': '1', 'question': 'Where?'}, "line 2: id '1' is that of another line"),
+        ({'id': '2', 'question': ' '}, 'line 2: the question is empty'),
+        ({'id': '2', 'question': 'Q?', 'options': ['x']}, "line 2: one option alone ('x')"),
+        ({'id': '2', 'question': 'Q?', 'options': 'xy'}, "line 2: options is 'xy'"),
+    ],
+)
+def test_a_line_that_is_no_question_is_named_before_a_model_starts(
+    server: ChatServer, folder: Path, capsys: pytest.CaptureFixture[str], line: object,
+    message: str,
+) -> None:  # fmt: skip
+    file = questions_file(folder, {'id': '1', 'question': 'Where?'}, line)
+    words = ['ask', str(folder), '--questions', str(file), '--model', server.url]
+    assert main(words) == 2
+    assert message in capsys.readouterr().err
+    assert not server.requests
+
+
+@pytest.mark.parametrize(
+    ('words', 'message'),
+    [
+        ([], 'there is no question: give QUESTION, or --questions'),
+        (['Where?', '--questions', 'q.jsonl'], '--questions goes without QUESTION'),
+        (['Where?', '--profile', 'cpu', '--model', '.'], '--model and --profile exclude'),
+        (['Where?', '--profile', 'cup'], "no profile 'cup': did you mean 'cpu'"),
+        (['Where?', '--profile', 'qwen3-vl-2b'], 'profile qwen3-vl-2b has no reasoner'),
+        (['Where?', '--deadline', '0'], "'0' is not a time"),
+    ],
+)
+def test_arguments_that_do_not_go_together_are_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    with suppress(SystemExit):
+        assert main(['ask', str(folder), *words]) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_profile_says_who_answers_and_how(server: ChatServer, folder: Path) -> None:
+    profile = folder / 'mine.yaml'
+    client = f'{{reasoner: {{url: "{server.url}", model: scripted}}}}'
+    profile.write_text(f'clients: {client}\nreasoner: {{max_tokens: 77}}\n')
+    assert main(['ask', str(folder), 'Where?', '--profile', str(profile)]) == 0
+    assert server.requests[-1].body['max_tokens'] == 77
+    words = ['--profile', str(profile), '--max-tokens', '88']
+    assert main(['ask', str(folder), 'Where?', *words]) == 0
+    assert server.requests[-1].body['max_tokens'] == 88
+
+
+def test_deadline_is_that_of_the_answer(
+    server: ChatServer, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.default = Script(('<think>', 'Well'), hang_after=2)
+    assert ask(server, folder, '--deadline', '0.5') == 1
+    assert 'embodied-r: failed: ' in capsys.readouterr().err
+
+
+def prompts_of(server: ChatServer) -> list[str]:
+    return [request.text for request in server.requests if 'Question:' in request.text]
+
+
+def count_perceivers(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Perceivers that `ask` makes from now on."""
+    made: list[object] = []
+
+    def note(args: Any) -> Any:
+        made.append(args.perceiver)
+        return perceiver_of(args)
+
+    monkeypatch.setattr('embodied_r_ros.cli.ask.perceiver_of', note)
+    return made
+
+
+def test_what_was_perceived_is_not_perceived_again(
+    server: ChatServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv('XDG_CACHE_HOME', str(folder.with_name('cache')))
+    made = count_perceivers(monkeypatch)
+    for _ in range(2):
+        assert ask(server, folder) == 0
+    assert len(made) == 1
+    assert ask(server, folder, '--no-cache') == 0
+    assert len(made) == 2
+    first, second, third = prompts_of(server)
+    assert first == second == third
+    # Of other content, with other settings, or at another rate it is.
+    assert ask(server, folder, '--hfov', '60') == 0
+    assert ask(server, folder, '--rate', '3') == 0
+    shutil.copy(folder / '1.png', folder / '2.png')
+    assert ask(server, folder) == 0
+    assert len(made) == 5
+
+
+def test_another_look_at_what_is_kept_sees_the_same(
+    server: ChatServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A question for what no delta mentions, of a camera whose lens was learned."""
+    monkeypatch.setenv('XDG_CACHE_HOME', str(folder.with_name('cache')))
+
+    def learn(self: Any, *_: object) -> None:
+        self._fov_rad = math.radians(93)
+
+    monkeypatch.setattr(FieldOfView, 'learn', learn)
+
+    def tell_lens(self: Any, question: str, options: object, look: Keyframe, s: float) -> Any:
+        lens = self.with_lens(look).intrinsics
+        degrees = math.degrees(2 * math.atan(lens.width / 2 / lens.fx))
+        return FocusText(look.id, look.stamp_ns, f'a lens of {degrees:.0f} degrees')
+
+    monkeypatch.setattr(ClassicalPerceiver, 'focus', tell_lens)
+    for _ in range(2):
+        words = ['ask', str(folder), 'Where is the zebra?', '--model', server.url]
+        assert main(words) == 0
+    first, second = prompts_of(server)
+    assert 'Looked at again for the question:' in first
+    assert first.count('a lens of 93 degrees') == 2
+    assert first == second
+
+
+def keyframe(number: int, image: Path) -> Keyframe:
+    encoded = EncodedImage(image.read_bytes(), 'png')
+    reason = KeyframeReason.LOW_OVERLAP if number else KeyframeReason.FIRST
+    return Keyframe(
+        number, number * 10**9, encoded, reason, max(0, number - 1), 0.25 if number else None, 9
+    )
+
+
+@pytest.fixture
+def own_bag(folder: Path) -> Path:
+    """What our recorder leaves where it records keyframes, and no deltas."""
+    with BagWriter(folder / 'bag') as bag:
+        bag.add_topic('/keyframe', 'embodied_r_msgs/msg/Keyframe')
+        for number in range(2):
+            msg = keyframe_to_msg(BagMessageFactory(), keyframe(number, folder / f'{number}.png'))
+            bag.write('/keyframe', msg, number * 10**9 + 1)
+    return folder / 'bag'
+
+
+def test_recorded_keyframes_are_a_source(
+    server: ChatServer, own_bag: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ask(server, own_bag, '--json') == 0
+    assert json.loads(capsys.readouterr().out)['deltas'] == 2
+    assert ask(server, own_bag, '--show-image') == 0
+    assert len(server.requests[-1].images) == 1
+
+
+def test_recorded_keyframes_are_listed(own_bag: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(['keyframes', str(own_bag), '--json']) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first['reference_index'], first['overlap'], first['reason']) == (None, None, 'first')
+    assert second == {
+        'index': 1,
+        'stamp_ns': 10**9,
+        'is_keyframe': True,
+        'reference_index': 0,
+        'overlap': 0.25,
+        'inliers': 9,
+        'reason': 'low_overlap',
+    }
+    assert main(['keyframes', str(own_bag), '--budget', '1']) == 2
+    assert '--budget is for images of which keyframes are chosen' in capsys.readouterr().err

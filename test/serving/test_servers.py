@@ -26,7 +26,12 @@ from embodied_r_ros.serving.profiles import (
     profile_from_mapping,
     profile_names,
 )
-from embodied_r_ros.serving.servers import ModelServers, served_model
+from embodied_r_ros.serving.servers import (
+    default_log_dir,
+    ModelServers,
+    served_model,
+    served_reasoner,
+)
 import pytest
 import yaml
 
@@ -227,6 +232,28 @@ class TestModelFolder:
     def test_given_as_a_url_needs_no_server(self) -> None:
         with served_model('http://127.0.0.1:8000') as config:
             assert config == ChatConfig(url='http://127.0.0.1:8000')
+
+    def test_served_twice_at_once_has_two_logs(
+        self, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv('XDG_STATE_HOME', str(tmp_path / 'state'))
+        file = tmp_path / 'mine.yaml'
+        file.write_text(json.dumps({'servers': {'reasoner': entry(program, port=8100)}}))
+        code = (
+            'import sys; from embodied_r_ros.serving.servers import served_reasoner\n'
+            f'with served_reasoner({str(file)!r}) as chat:\n'
+            '    print(chat.url, flush=True); sys.stdin.read()'
+        )
+        with subprocess.Popen(
+            [sys.executable, '-c', code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as other:
+            assert other.stdout
+            url = other.stdout.readline().strip()
+            with served_reasoner(str(file)) as chat:
+                assert chat.url != url
+                assert len(list(default_log_dir().iterdir())) == 2
+            other.communicate(timeout=30)
+        assert not list(default_log_dir().iterdir())  # they did what they should
 
     def test_that_is_no_model_cannot_be_served(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match='holds no model'), served_model(str(tmp_path)):
