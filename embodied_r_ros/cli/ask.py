@@ -23,8 +23,7 @@ from embodied_r_ros.episodes.offline import (
     see,
     with_landmarks,
 )
-from embodied_r_ros.episodes.recall import recall
-from embodied_r_ros.episodes.recall_query import read_query
+from embodied_r_ros.episodes.recall import named_query, Order, read_query, recall
 from embodied_r_ros.episodes.recall_report import (
     answer_line,
     ask_each,
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from embodied_r_ros.episodes.recall_query import RecallQuery
+    from embodied_r_ros.episodes.recall import RecallQuery
     from embodied_r_ros.episodes.recall_report import RecordingAnswer
     from embodied_r_ros.types.images import StampedImage
 
@@ -78,6 +77,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='DIR',
         help='with --episodes, folder for the keyframes that show it',
     )
+    help_text = 'with --episodes, what to look for, by its own name; repeat for several'
+    add('--thing', action='append', default=[], type=some_text, metavar='NAME', help=help_text)
+    help_text = 'with --episodes, what it is to be near'
+    add('--near', action='append', default=[], type=some_text, metavar='NAME', help=help_text)
+    sight = parser.add_mutually_exclusive_group()
+    for order in (Order.FIRST, Order.LAST):
+        help_text = f'with --episodes, show the {order.value} sights of it'
+        sight.add_argument(
+            f'--{order.value}', dest='order', action='store_const', const=order, help=help_text
+        )
     add('--topic', help='image topic of a bag, where it has several')
     add('--rate', type=float, metavar='HZ', help='images per second of a folder, default 10')
     add(
@@ -125,8 +134,9 @@ def main(args: argparse.Namespace) -> int:
     _check_image(args)
     if args.episodes:
         return _ask_recordings(args, question)
-    if args.out:
-        msg = '--out is for the keyframes that --episodes finds: give it too, or leave --out out'
+    if args.out or args.thing or args.near or args.order:
+        msg = '--out, --thing, --near, --first and --last are for what is looked for in many '
+        msg += 'recordings: give --episodes too, or leave them out'
         raise InputError(msg)
     model = args.model or str(shared_path('models', 'nano'))
     config = _config_of(args, model)
@@ -234,12 +244,16 @@ def _answers(
 
 def _query_of(args: argparse.Namespace, question: Question) -> RecallQuery | None:
     """What is looked for without a model; None: that is for the model alone."""
-    try:
-        return read_query(question.text)
-    except InputError:
-        if not args.model or args.out:
-            raise
-        return None
+    if args.thing:
+        query = replace(named_query(args.thing, args.near), text=question.text)
+    else:
+        try:
+            query = read_query(question.text, args.near)
+        except InputError:
+            if not args.model or args.out or args.near:
+                raise
+            return None
+    return replace(query, order=args.order or query.order)
 
 
 def _look(

@@ -18,8 +18,14 @@ from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.episodes.labels import labels_path
-from embodied_r_ros.episodes.recall import read_safely, recall, recording_name
-from embodied_r_ros.episodes.recall_query import Order, read_query, RecallQuery, Relation, thing_of
+from embodied_r_ros.episodes.recall import (
+    named_query,
+    Order,
+    read_query,
+    read_safely,
+    recall,
+    recording_name,
+)
 from embodied_r_ros.episodes.recall_report import (
     ask_each,
     keyframe_pictures,
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.chat.settings import ChatConfig
     from embodied_r_ros.episodes.episode import Episode
+    from embodied_r_ros.episodes.recall import RecallQuery
 
 INSTRUCTIONS = (
     'Recordings of a robot with a camera: which there are, what was seen in them, when, near '
@@ -114,12 +121,8 @@ class RecordingTools:
         if order not in [each.value for each in Order]:
             msg = f'order is {order!r}: expected best, first or last'
             raise InputError(msg)
-        words = f'{label} near {near}' if near else label
-        things = tuple(map(thing_of, filter(str.strip, (label, near))))
-        relation = Relation.NEAR if near.strip() else Relation.ALL
-        return self._recall(
-            RecallQuery(words, things, relation, order=Order(order)), recording, limit, hits
-        )
+        query = named_query([label], [near] if near.strip() else [], Order(order))
+        return self._recall(query, recording, limit, hits)
 
     def ask(
         self,
@@ -128,7 +131,7 @@ class RecordingTools:
         recording: str = '',
         limit: int = 20,
     ) -> dict[str, Any]:
-        """Ask in words, such as 'in which recordings was a person in the kitchen?'.
+        """Ask in words, such as 'in which recordings was a person near the oven?'.
 
         What was perceived is searched for what the question names. Where the server was started
         with a model, that is asked about each recording too.

@@ -32,7 +32,7 @@ def test_an_assistant_asks_recordings(tmp_path: Path) -> None:
     mcp = pytest.importorskip('mcp')
     folder = tmp_path / 'recordings'
     folder.mkdir()
-    record(folder / 'kitchen', [[thing('oven')], [thing('person', 0.2)]])
+    record(folder / 'kitchen', [[thing('oven'), thing('person', 0.2)]])
     record(folder / 'hall', [[thing('door<script>')]])
     (folder / 'damaged').mkdir()
     (folder / 'damaged' / 'damaged.mcap').write_bytes(b'\x89MCAP0\r\n')
@@ -45,7 +45,7 @@ def test_an_assistant_asks_recordings(tmp_path: Path) -> None:
         async with mcp.Client(server) as client:
             tools = (await client.list_tools()).tools
             listed = await client.call_tool('list_recordings', {})
-            question = {'question': 'in which recordings was a person in the kitchen?'}
+            question = {'question': 'in which recordings was a person near the oven?'}
             answer = await client.call_tool('ask', question)
             hit = answer.structured_content['recordings'][0]['shown_by'][0]
             at = {'recording': 'kitchen', 'stamp_ns': hit['stamp_ns'], 'camera': hit['camera']}
