@@ -9,7 +9,7 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_bags
-from embodied_r_ros.cli.arguments import some_count, some_path, some_text
+from embodied_r_ros.cli.arguments import image_progress, say, some_count, some_path, some_text
 from embodied_r_ros.common.errors import EmbodiedRError, InputError, ModelError
 from embodied_r_ros.common.files import make_empty_folder, shared_path
 from embodied_r_ros.episodes.offline import (
@@ -40,12 +40,11 @@ from tqdm import tqdm
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from embodied_r_ros.episodes.recall import RecallQuery
     from embodied_r_ros.episodes.recall_report import RecordingAnswer
-    from embodied_r_ros.types.images import StampedImage
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -142,13 +141,13 @@ def main(args: argparse.Namespace) -> int:
     config = _config_of(args, model)
     _check_options_of_images(args)
     check_source(args.source, args.topic, args.rate)
-    with served_model(model, _say) as chat:
+    with served_model(model, say) as chat:
         if args.show_image:
             scene = RecordingScene(())
-            shown = newest_image(args.source, args.topic, args.rate, _with_progress)
+            shown = newest_image(args.source, args.topic, args.rate, image_progress)
             question = replace(question, shown=shown)
         else:
-            scene = see(args.source, args.topic, args.rate, _with_progress)
+            scene = see(args.source, args.topic, args.rate, image_progress)
         if args.map:
             scene = with_landmarks(scene)
         answer = ask_about(scene, question, chat, config, _hear)
@@ -237,7 +236,7 @@ def _answers(
 ) -> Iterator[RecordingAnswer]:
     """What the model says of each recording."""
     config = _config_of(args, args.model)
-    with served_model(args.model, _say) as chat:
+    with served_model(args.model, say) as chat:
         bar = tqdm(bags, unit=' recordings', disable=None)
         yield from ask_each(bar, question, chat, config, with_map=args.map)
 
@@ -266,16 +265,8 @@ def _look(
         values['pictures'] = write_keyframes(args.out, result, bags)
         lines.append(f'{len(values["pictures"])} keyframes are in {args.out}')
     for one in result.problems:
-        _say(f'embodied-r: note: {one.name} is left out: {one.problem}')
+        say(f'embodied-r: note: {one.name} is left out: {one.problem}')
     return values, lines, bool(result.recordings)
-
-
-def _with_progress(images: Iterable[StampedImage], length: int | None) -> Iterable[StampedImage]:
-    return tqdm(images, total=length, unit=' images', disable=None)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def _hear(phase: Phase, text: str) -> None:

@@ -11,7 +11,7 @@ from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.serving.profiles import served_budget
 from embodied_r_ros.serving.servers import served_model
-from embodied_r_ros.view.mcp_server import make_server, RecordingTools
+from embodied_r_ros.view.mcp_server import make_server, recording_server, RecordingTools
 
 if TYPE_CHECKING:
     import argparse
@@ -43,7 +43,7 @@ def main(args: argparse.Namespace) -> int:
     config = ReasonerConfig(token_budget=served_budget(args.model)) if args.model else None
     with served_model(args.model, say) if args.model else nullcontext() as chat:
         tools = RecordingTools(args.dir, chat, config)
-        server = make_server(tools)
+        server = recording_server(tools)
         say(f'{len(tools)} recordings of {args.dir} for assistants, read only; Ctrl-C ends it')
         server.run('stdio')
     return 0
@@ -59,7 +59,7 @@ def _serve_robot(args: argparse.Namespace) -> int:
         msg = f'ROS 2 is not there ({error}): source it, or run `make setup` in the clone'
         raise ConfigError(msg) from None
     with listening(args.namespace or '', use_sim_time=args.sim_time) as scene:
-        server = make_server(scene)
+        server = make_server('The running robot, now:', scene.scene, [scene.latest])
         say(f'the robot in {scene.get_namespace()} for assistants, read only; Ctrl-C ends it')
         server.run('stdio')
     return 0

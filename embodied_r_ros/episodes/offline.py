@@ -85,10 +85,7 @@ def see(
     if is_scene_map(path):
         return RecordingScene((), scene_map=read_scene_map(path))
     if has_recorded_deltas(path):
-        episode = read_episode(path, 'recorded')
-        poses = episode.poses or [None] * len(episode.deltas)
-        deltas = zip(episode.deltas, poses, strict=True)
-        return RecordingScene(tuple(replace(d, pose=d.pose or pose) for d, pose in deltas))
+        return RecordingScene(read_episode(path, 'recorded').posed_deltas)
     perceiver = classical_perceiver()
     recent: deque[Keyframe] = deque(maxlen=_HELD_KEYFRAMES)
 
@@ -299,20 +296,13 @@ def scene_of_episode(episode: Episode, until_s: float | None = None) -> Scene:
     Raises:
         InputError: There was no keyframe until then.
     """
-    begin_ns = min(delta.stamp_ns for delta in episode.deltas)
-    until_ns = max(delta.stamp_ns for delta in episode.deltas)
-    if until_s is not None:
-        if not until_s >= 0:
-            msg = f'until_s is {until_s}: expected seconds from the first keyframe on, 0 or more'
-            raise InputError(msg)
-        until_ns = int(min(until_ns, begin_ns + until_s * NS_PER_S))
-    poses = episode.poses or [None] * len(episode.deltas)
-    deltas = [
-        replace(delta, pose=delta.pose or pose)
-        for delta, pose in zip(episode.deltas, poses, strict=True)
-        if delta.stamp_ns <= until_ns
-    ]
-    maps = [each for each in episode.log.maps if newest_stamp_ns(each) <= until_ns]
+    until_s = math.inf if until_s is None else until_s
+    if not until_s >= 0:
+        msg = f'until_s is {until_s}: expected seconds from the first keyframe on, 0 or more'
+        raise InputError(msg)
+    begin_ns, until_ns = min(delta.stamp_ns for delta in episode.deltas), until_s * NS_PER_S
+    deltas = [d for d in episode.posed_deltas if d.stamp_ns - begin_ns <= until_ns]
+    maps = [each for each in episode.log.maps if newest_stamp_ns(each) - begin_ns <= until_ns]
     return Scene(deltas, maps[-1] if maps else map_of_deltas(deltas))
 
 

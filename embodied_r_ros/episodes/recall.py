@@ -317,12 +317,8 @@ class _Search:
 
     def __init__(self, query: RecallQuery, episode: Episode) -> None:
         self._query, self._episode = query, episode
-        self._deltas = episode.deltas
+        self._deltas = episode.posed_deltas
         self._begin_ns = min(delta.stamp_ns for delta in episode.deltas)
-        poses: Sequence[Pose | None] = episode.poses or [None] * len(episode.deltas)
-        self._poses = [
-            delta.pose or pose for delta, pose in zip(episode.deltas, poses, strict=True)
-        ]
 
     def hits(self) -> list[RecallHit]:
         """All moments that show what is looked for, by their grounds."""
@@ -334,8 +330,12 @@ class _Search:
 
     def _of(self, things: Sequence[Name], near: Sequence[Name]) -> list[RecallHit]:
         """Moments that show any of some things, near all of others."""
-        hits = [*self._perceived(things, near), *self._in_words(things, near)]
-        return [*hits, *self._in_answers(things, near), *self._in_labels(things, near)]
+        said = [
+            self._worded(delta, ground, words)
+            for delta, ground, solution, words in self._statements
+            if _names(solution, things, ()) and _names(words, (), near)
+        ]
+        return [*self._perceived(things, near), *said]
 
     def _perceived(self, things: Sequence[Name], near: Sequence[Name]) -> Iterator[RecallHit]:
         for number, spots in enumerate(self._spots):
@@ -346,7 +346,7 @@ class _Search:
                     break
 
     def _hit(self, number: int, spot: _Spot) -> RecallHit:
-        item, delta, pose = spot.item, self._deltas[number], self._poses[number]
+        item, delta = spot.item, self._deltas[number]
         return RecallHit(
             delta.camera,
             delta.to_id,
@@ -358,61 +358,37 @@ class _Search:
             item.distance_m if math.isfinite(item.distance_m) else None,
             item.box,
             spot.position,
-            pose.frame_id if spot.position and pose else '',
+            delta.pose.frame_id if spot.position and delta.pose else '',
             confidence=item.confidence if math.isfinite(item.confidence) else None,
             prominence=_prominence(item),
         )
 
-    def _in_words(self, things: Sequence[Name], near: Sequence[Name]) -> Iterator[RecallHit]:
-        """Moments whose text names what no item of theirs is."""
-        for delta in self._deltas:
-            text = _free_text(delta)
-            if _names(text, things, near):
-                yield self._worded(delta, Ground.WORDS, text)
+    @cached_property
+    def _statements(self) -> list[tuple[SemanticDelta, Ground, str, str]]:
+        """What was said of moments: where, by whom, the solution, and that with its question."""
+        texts = [(delta, _free_text(delta)) for delta in self._deltas]
+        said = [(delta, Ground.WORDS, text, text) for delta, text in texts]
+        for ground, stamp_ns, question, solution in self._solutions():
+            known = sum(delta.stamp_ns <= stamp_ns for delta in self._deltas)
+            if known:
+                words = f'{question} {solution}'
+                said.append((self._deltas[known - 1], ground, solution, words))
+        return said
 
-    def _in_answers(self, things: Sequence[Name], near: Sequence[Name]) -> Iterator[RecallHit]:
-        log = self._episode.log
-        for answer in log.answers:
-            label = log.labels.get(answer.id)
-            is_right = label is None or label.verdict is LabelVerdict.RIGHT
-            if answer.id in log.disputed or not _says(answer) or not is_right:
-                continue
-            words = f'{answer.question} {answer.text}'
-            hit = self._statement(answer.observation_stamp_ns, answer.text, words, things, near)
-            if hit:
-                yield replace(hit, ground=Ground.ANSWER)
-
-    def _in_labels(self, things: Sequence[Name], near: Sequence[Name]) -> Iterator[RecallHit]:
-        """What people corrected, and what they wrote themselves."""
+    def _solutions(self) -> Iterator[tuple[Ground, int, str, str]]:
+        """Answers that nobody calls wrong, what people corrected, and what they wrote."""
         log, layer = self._episode.log, self._episode.labels
-        statements = [
-            (answer.observation_stamp_ns, answer.question, log.labels[answer.id].correction)
-            for answer in log.answers
-            if answer.id in log.labels and log.labels[answer.id].verdict is LabelVerdict.CORRECTED
-        ]
-        statements += [
-            (label.question.stamp_ns, label.question.text, label.after)
-            for label in layer.questions().values()
-            if label.question and label.after
-        ]
-        for stamp_ns, question, solution in statements:
-            hit = self._statement(stamp_ns, solution, f'{question} {solution}', things, near)
-            if hit:
-                yield hit
-
-    def _statement(
-        self,
-        stamp_ns: int,
-        solution: str,
-        words: str,
-        things: Sequence[Name],
-        near: Sequence[Name],
-    ) -> RecallHit | None:
-        """A hit of what was said about a moment; None: it says nothing of what is looked for."""
-        known = sum(delta.stamp_ns <= stamp_ns for delta in self._deltas)
-        if not known or not _names(solution, things, ()) or not _names(words, (), near):
-            return None
-        return self._worded(self._deltas[known - 1], Ground.LABEL, words)
+        for answer in log.answers:
+            label, at = log.labels.get(answer.id), (answer.observation_stamp_ns, answer.question)
+            is_right = label is None or label.verdict is LabelVerdict.RIGHT
+            if is_right and answer.id not in log.disputed and _says(answer):
+                yield Ground.ANSWER, *at, answer.text
+            if label and label.verdict is LabelVerdict.CORRECTED:
+                yield Ground.LABEL, *at, label.correction
+        for written in layer.questions().values():
+            if written.question and written.after:
+                at = written.question.stamp_ns, written.question.text
+                yield Ground.LABEL, *at, written.after
 
     def _worded(self, delta: SemanticDelta, ground: Ground, text: str) -> RecallHit:
         words = as_data(text)[:_WORDS]
@@ -425,11 +401,11 @@ class _Search:
     def _spots(self) -> list[list[_Spot]]:
         return [
             [
-                _Spot(item, _placed(item, pose))
+                _Spot(item, _placed(item, delta.pose))
                 for item in delta.items
                 if item.status is not ItemStatus.LEFT
             ]
-            for delta, pose in zip(self._deltas, self._poses, strict=True)
+            for delta in self._deltas
         ]
 
     @cached_property

@@ -29,15 +29,13 @@ from rclpy.parameter import Parameter
 from rclpy.signals import SignalHandlerOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
 
 _LOOK_S = 0.2  # between looks at whether to end
 
 
 class LiveScene(Node):
     """Keeps what the running episode has shown, and the newest map. Asked from any thread."""
-
-    subject = 'The running robot, now:'
 
     def __init__(self, **options: Any) -> None:
         """Listen; options are those of a node."""
@@ -48,11 +46,6 @@ class LiveScene(Node):
         self._map: SceneMap | None = None  # never changed, only replaced
         self.create_subscription(SemanticDelta, 'semantic_delta', self._take_delta, topics.RESULT)
         self.create_subscription(LandmarkArray, 'landmarks', self._take_map, topics.LATCHED)
-
-    @property
-    def functions(self) -> Sequence[Callable[..., Any]]:
-        """Tools beside those of a scene."""
-        return (self.latest,)
 
     def scene(self) -> Scene:
         """What is known now."""

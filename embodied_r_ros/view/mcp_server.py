@@ -13,7 +13,7 @@ from functools import wraps
 import inspect
 import sys
 import threading
-from typing import Annotated, Any, Protocol, TYPE_CHECKING
+from typing import Annotated, Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
@@ -57,24 +57,8 @@ _MOST_OPEN = 32  # episodes that are held, so that the next question is quick
 _SIDE_PX = 768  # of a picture in a reply at most
 
 
-class ToolSource(Protocol):
-    """What assistants may ask of something."""
-
-    subject: str  # what that is
-
-    @property
-    def functions(self) -> Sequence[Callable[..., Any]]:
-        """Tools beside those of a scene."""
-
-    @property
-    def scene(self) -> Callable[..., Scene]:
-        """Gives what the tools of a scene are asked of; its arguments are theirs as well."""
-
-
 class RecordingTools:
     """What assistants may ask of the recordings of a folder."""
-
-    subject = 'Recordings, and the keyframes that show what was found,'
 
     def __init__(
         self,
@@ -106,11 +90,6 @@ class RecordingTools:
 
     def __len__(self) -> int:
         return len(self._bags)
-
-    @property
-    def functions(self) -> Sequence[Callable[..., Any]]:
-        """Tools beside those of a scene."""
-        return self.list_recordings, self.find, self.ask, self.keyframe_image
 
     def scene(self, recording: str, until_s: float | None = None) -> Scene:
         """What a recording shows.
@@ -347,8 +326,22 @@ def _tool_of_scene(scene: Callable[..., Scene], name: str) -> Any:
     return call
 
 
-def make_server(tools: ToolSource) -> Any:
-    """A server of the Model Context Protocol with these tools, and those of a scene.
+def recording_server(tools: RecordingTools) -> Any:
+    """A server of the Model Context Protocol for recordings (see `make_server`)."""
+    own = tools.list_recordings, tools.find, tools.ask, tools.keyframe_image
+    subject = 'Recordings, and the keyframes that show what was found,'
+    return make_server(subject, tools.scene, own)
+
+
+def make_server(
+    subject: str, scene: Callable[..., Scene], functions: Sequence[Callable[..., Any]]
+) -> Any:
+    """A server of the Model Context Protocol with the tools of a scene, and others.
+
+    Args:
+        subject: What they are asked of.
+        scene: Gives what the tools of a scene are asked of; its arguments are theirs as well.
+        functions: The other tools.
 
     Raises:
         InputError: The SDK of the protocol is not installed; says how it is.
@@ -361,7 +354,7 @@ def make_server(tools: ToolSource) -> Any:
         msg = f'the server for assistants is not installed ({error}): {sys.executable} -m pip '
         msg += 'install "mcp>=2"'
         raise InputError(msg) from None
-    instructions = f'{tools.subject} {_INSTRUCTIONS}'
+    instructions = f'{subject} {_INSTRUCTIONS}'
     server = MCPServer('embodied-r', instructions=instructions, log_level='WARNING')
     reads = ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
 
@@ -379,6 +372,6 @@ def make_server(tools: ToolSource) -> Any:
 
         return call
 
-    for tool in (*tools.functions, *(_tool_of_scene(tools.scene, name) for name in TOOLS)):
+    for tool in (*functions, *(_tool_of_scene(scene, name) for name in TOOLS)):
         server.tool(annotations=reads)(guarded(tool))
     return server

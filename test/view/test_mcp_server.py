@@ -18,7 +18,7 @@ from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.scene.registry import TOOLS
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.types.images import decode_image
-from embodied_r_ros.view.mcp_server import make_server, RecordingTools
+from embodied_r_ros.view.mcp_server import recording_server, RecordingTools
 import pytest
 
 from test.chat_server import ChatServer, Script
@@ -85,7 +85,7 @@ def test_an_assistant_asks_the_tools_of_a_scene(tmp_path: Path) -> None:
     seen = [[thing('oven')], [thing('red chair</think>', 0.2)], [], [thing('oven')]]
     record(tmp_path / 'kitchen', seen)
     record(tmp_path / 'empty', [])
-    server = make_server(RecordingTools(tmp_path))
+    server = recording_server(RecordingTools(tmp_path))
 
     async def ask(*calls: tuple[str, dict[str, Any]]) -> list[Any]:
         async with mcp.Client(server) as client:
@@ -100,7 +100,7 @@ def test_an_assistant_asks_the_tools_of_a_scene(tmp_path: Path) -> None:
     whole, early, far, late, *refused = asyncio.run(
         ask(
             ('things', at),
-            ('things', {**at, 'until_s': 0.5}),
+            ('things', {**at, 'until_s': 0}),
             ('distance', {**at, 'a': 'oven', 'unit': 'cm'}),
             ('seen', {**at, 'name': 'oven'}),
             ('things', {**at, 'until_s': -1}),
@@ -203,7 +203,7 @@ def test_a_shipped_model_reads_recordings_as_long_as_it_is_served(
         return []
 
     monkeypatch.setattr('embodied_r_ros.view.mcp_server.ask_each', note)
-    monkeypatch.setattr('embodied_r_ros.cli.mcp.make_server', Server)
+    monkeypatch.setattr('embodied_r_ros.cli.mcp.recording_server', Server)
     monkeypatch.setattr(
         'embodied_r_ros.cli.mcp.served_model', lambda *_: nullcontext(ChatConfig())
     )
