@@ -243,16 +243,14 @@ def _answers(
 
 def _query_of(args: argparse.Namespace, question: Question) -> RecallQuery | None:
     """What is looked for without a model; None: that is for the model alone."""
-    if args.thing:
-        query = replace(named_query(args.thing, args.near), text=question.text)
-    else:
-        try:
-            query = read_query(question.text, args.near)
-        except InputError:
-            if not args.model or args.out or args.near:
-                raise
-            return None
-    return replace(query, order=args.order or query.order)
+    try:
+        named = named_query(args.thing, args.near) if args.thing else None
+        query = named or read_query(question.text, args.near)
+    except InputError:
+        if not args.model or args.out or args.near:
+            raise
+        return None
+    return replace(query, text=question.text, order=args.order or query.order)
 
 
 def _look(

@@ -35,11 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Serve on stdin and stdout until stdin ends."""
+    of_recordings, of_robot = args.dir or args.model, args.namespace or args.sim_time
+    if of_recordings if args.ros else of_robot or args.dir is None:
+        msg = 'give DIR (with --model), or --ros (with --namespace, --sim-time) for the robot'
+        raise InputError(msg)
     if args.ros:
         return _serve_robot(args)
-    if args.dir is None or args.namespace or args.sim_time:
-        msg = 'give DIR, or --ros (with --namespace, --sim-time) for the running robot'
-        raise InputError(msg)
     config = ReasonerConfig(token_budget=served_budget(args.model)) if args.model else None
     with served_model(args.model, say) if args.model else nullcontext() as chat:
         tools = RecordingTools(args.dir, chat, config)
@@ -50,9 +51,6 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _serve_robot(args: argparse.Namespace) -> int:
-    if args.dir or args.model:
-        msg = '--ros listens to the running robot: DIR and --model do not go with it'
-        raise InputError(msg)
     try:
         from embodied_r_ros.nodes.live_scene import listening
     except ImportError as error:

@@ -120,7 +120,7 @@ def read_query(question: str, near: Sequence[str] = ()) -> RecallQuery:
     names = [name for name in find_names(text, _labels()) if not _is_no_name(name, text)]
     names = names[:_MOST_THINGS]
     if not names:
-        msg = f'{question!r} names nothing that is known: say what to look for with --thing NAME'
+        msg = f'{question!r} names nothing that is known: name it by --thing NAME, or with `find`'
         raise InputError(msg)
     words = [(match[0], match.start()) for match in re.finditer(r"[a-z']+", text)]
     others = question_terms(text) - _UNNAMED
@@ -132,14 +132,13 @@ def read_query(question: str, near: Sequence[str] = ()) -> RecallQuery:
     second_at = names[1].start if len(names) > 1 else 0
     between = {word for word, at in words if names[0].end <= at < second_at}
     is_near = bool(between & _NEAR_WORDS) and 'or' not in between
-    said = {word for word, _ in words}
-    order = Order.LAST if said & _LAST_WORDS else Order.BEST
+    order = Order.LAST if _LAST_WORDS & dict(words).keys() else Order.BEST
     return RecallQuery(
         question,
         tuple(names[:1] if is_near else names),
         _exactly(near) or tuple(names[1:] if is_near else ()),
         'or' in between,
-        Order.FIRST if 'first' in said else order,
+        Order.FIRST if 'first' in dict(words) else order,
         not_at >= 0,
         tuple(sorted(others)),
     )
@@ -323,9 +322,8 @@ class _Search:
     def hits(self) -> list[RecallHit]:
         """All moments that show what is looked for, by their grounds."""
         query = self._query
-        if query.is_any:
-            return self._of(query.things, query.near)
-        each = [self._of([thing], query.near) for thing in query.things]
+        groups = [query.things] if query.is_any else [(thing,) for thing in query.things]
+        each = [self._of(group, query.near) for group in groups]
         return [hit for hits in each for hit in hits] if all(each) else []
 
     def _of(self, things: Sequence[Name], near: Sequence[Name]) -> list[RecallHit]:

@@ -23,7 +23,7 @@ from embodied_r_ros.types.landmarks import SceneMap
 import rclpy
 from rclpy.context import Context
 from rclpy.exceptions import NameValidationException
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.signals import SignalHandlerOptions
@@ -43,7 +43,7 @@ class LiveScene(Node):
             'live_scene', enable_rosout=False, start_parameter_services=False, **options
         )
         self._memory = LiveMemory(MemoryConfig())
-        self._map: SceneMap | None = None  # never changed, only replaced
+        self._map = SceneMap()  # never changed, only replaced
         self.create_subscription(SemanticDelta, 'semantic_delta', self._take_delta, topics.RESULT)
         self.create_subscription(LandmarkArray, 'landmarks', self._take_map, topics.LATCHED)
 
@@ -55,12 +55,8 @@ class LiveScene(Node):
 
     def latest(self) -> dict[str, Any]:
         """How old the newest observation is, what it shows, and how much is known in all."""
-        deltas, scene_map = self._memory.deltas(), self._map or SceneMap()
-        value = {
-            'observations': len(deltas),
-            'landmarks': len(scene_map.landmarks),
-            'map_revision': scene_map.revision,
-        }
+        deltas = self._memory.deltas()
+        value = {'observations': len(deltas), 'landmarks': len(self._map.landmarks)}
         if not deltas:
             topic = self.resolve_topic_name('semantic_delta')
             text = f'Nothing was heard on {topic} yet: see that a robot runs in this namespace '
@@ -72,8 +68,6 @@ class LiveScene(Node):
             'stamp_ns': newest.stamp_ns,
             'age_s': round(age_ns / NS_PER_S, 3),
             'camera': newest.camera,
-            'keyframe': newest.to_id,
-            'action': newest.action,
             'change': newest.change,
             'text': f'The newest observation is {age_text(age_ns)} old.',
         }
@@ -117,10 +111,7 @@ def listening(namespace: str = '', *, use_sim_time: bool = False) -> Iterator[Li
 
     def spin() -> None:
         while not end.is_set():
-            try:
-                spin_some(executor, _LOOK_S)
-            except ExternalShutdownException:
-                return
+            spin_some(executor, _LOOK_S)
 
     thread = threading.Thread(target=spin, name='live scene', daemon=True)
     thread.start()

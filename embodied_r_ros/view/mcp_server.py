@@ -204,8 +204,8 @@ class RecordingTools:
         ]
         pictures = keyframe_pictures(bag, stamps[:1], _SIDE_PX) if stamps else {}
         if not pictures:
-            of = f' of camera {camera!r}' if camera else ''
-            msg = f'{recording} has no picture{of} at {stamp_ns!r}: take stamps from other results'
+            msg = f'{recording} has no picture at {stamp_ns!r} of {camera or "any camera"}: take '
+            msg += 'stamp and camera from other results'
             raise InputError(msg)
         return next(iter(pictures.values()))
 
