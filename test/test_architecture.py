@@ -30,7 +30,7 @@ CORE_LIBRARIES = {
 # Optional extras: imported in functions that say what to install.
 EXTRA_LIBRARIES = {
     'yourdfpy', 'pyarrow', 'av', 'onnxruntime', 'starlette', 'uvicorn', 'fsspec', 'ray', 'mcp',
-    'huggingface_hub', 'xllamacpp',
+    'pydantic', 'huggingface_hub', 'xllamacpp',
 }  # fmt: skip
 SIM_LIBRARIES = {'mujoco', 'metaworld', 'gymnasium'}
 MODEL_LIBRARIES = {

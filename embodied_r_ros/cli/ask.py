@@ -11,7 +11,14 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_bags
-from embodied_r_ros.cli.arguments import some_count, some_path, some_seconds, some_text
+from embodied_r_ros.cli.arguments import (
+    image_progress,
+    say,
+    some_count,
+    some_path,
+    some_seconds,
+    some_text,
+)
 from embodied_r_ros.cli.perceiver import (
     add_perceiver_arguments,
     choose_perceiver,
@@ -33,8 +40,7 @@ from embodied_r_ros.episodes.offline import (
 )
 from embodied_r_ros.episodes.perception_cache import PerceptionCache
 from embodied_r_ros.episodes.question_list import ask_list, ListedQuestion, read_question_list
-from embodied_r_ros.episodes.recall import recall
-from embodied_r_ros.episodes.recall_query import read_query
+from embodied_r_ros.episodes.recall import named_query, Order, read_query, recall
 from embodied_r_ros.episodes.recall_report import (
     answer_line,
     ask_each,
@@ -50,14 +56,13 @@ from embodied_r_ros.view.sheet import write_place_picture
 from tqdm import tqdm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     from embodied_r_ros.chat.settings import ChatConfig
-    from embodied_r_ros.episodes.recall_query import RecallQuery
+    from embodied_r_ros.episodes.recall import RecallQuery
     from embodied_r_ros.episodes.recall_report import RecordingAnswer
-    from embodied_r_ros.types.images import StampedImage
 
 _PROFILE = 'embedded'  # that of the model which answers where none is named
 
@@ -100,6 +105,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='DIR',
         help='with --episodes, folder for the keyframes that show it',
     )
+    help_text = 'with --episodes, what to look for, by its own name; repeat for several'
+    add('--thing', action='append', default=[], type=some_text, metavar='NAME', help=help_text)
+    help_text = 'with --episodes, what it is to be near'
+    add('--near', action='append', default=[], type=some_text, metavar='NAME', help=help_text)
+    sight = parser.add_mutually_exclusive_group()
+    for order in (Order.FIRST, Order.LAST):
+        help_text = f'with --episodes, show the {order.value} sights of it'
+        sight.add_argument(
+            f'--{order.value}', dest='order', action='store_const', const=order, help=help_text
+        )
     add('--topic', help='image topic of a bag, where it has several')
     add('--rate', type=float, metavar='HZ', help='images per second of a folder, default 10')
     add(
@@ -144,8 +159,9 @@ def main(args: argparse.Namespace) -> int:
     _check_model(args)
     if args.episodes:
         return _ask_recordings(args, listed[0].question)
-    if args.out:
-        msg = '--out is for the keyframes that --episodes finds: give it too, or leave --out out'
+    if args.out or args.thing or args.near or args.order:
+        msg = '--out, --thing, --near, --first and --last are for what is looked for in many '
+        msg += 'recordings: give --episodes too, or leave them out'
         raise InputError(msg)
     config, sight = _config(args), _sight(args)
     scene = None if args.show_image else sight.recall(args.source)
@@ -154,9 +170,9 @@ def main(args: argparse.Namespace) -> int:
     with _reasoner(args) as chat:
         if args.show_image:
             scene = RecordingScene(())
-            shown = newest_image(args.source, args.topic, args.rate, _with_progress)
+            shown = newest_image(args.source, args.topic, args.rate, image_progress)
             listed = [one.with_image(shown) for one in listed]
-        scene = scene or sight.see(args.source, _with_progress)
+        scene = scene or sight.see(args.source, image_progress)
         asker = SceneAsker(scene, chat, config)
         if args.questions:
             for values in ask_list(asker, listed, _hear):
@@ -211,8 +227,8 @@ def _config(args: argparse.Namespace) -> ReasonerConfig:
 def _reasoner(args: argparse.Namespace) -> AbstractContextManager[ChatConfig]:
     """The model that answers, while it is needed."""
     if args.profile:
-        return served_reasoner(args.profile, _say)
-    return served_model(args.model or str(shared_path('models', 'nano')), _say)
+        return served_reasoner(args.profile, say)
+    return served_model(args.model or str(shared_path('models', 'nano')), say)
 
 
 def _sight(args: argparse.Namespace) -> Sight:
@@ -330,11 +346,13 @@ def _answers(
 def _query_of(args: argparse.Namespace, question: Question) -> RecallQuery | None:
     """What is looked for without a model; None: that is for the model alone."""
     try:
-        return read_query(question.text)
+        named = named_query(args.thing, args.near) if args.thing else None
+        query = named or read_query(question.text, args.near)
     except InputError:
-        if not (args.model or args.profile) or args.out:
+        if not (args.model or args.profile) or args.out or args.near:
             raise
         return None
+    return replace(query, text=question.text, order=args.order or query.order)
 
 
 def _look(
@@ -347,16 +365,8 @@ def _look(
         values['pictures'] = write_keyframes(args.out, result, bags)
         lines.append(f'{len(values["pictures"])} keyframes are in {args.out}')
     for one in result.problems:
-        _say(f'embodied-r: note: {one.name} is left out: {one.problem}')
+        say(f'embodied-r: note: {one.name} is left out: {one.problem}')
     return values, lines, bool(result.recordings)
-
-
-def _with_progress(images: Iterable[StampedImage], length: int | None) -> Iterable[StampedImage]:
-    return tqdm(images, total=length, unit=' images', disable=None)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def _hear(phase: Phase, text: str) -> None:

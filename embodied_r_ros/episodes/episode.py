@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 import logging
 from typing import Any, TYPE_CHECKING
 
@@ -69,6 +70,13 @@ class Episode:
     labels: LabelLayer = field(default_factory=LabelLayer)  # beside the recording
     arm: ArmEpisode | None = None  # what an arm did; None: no arm was recorded
     outcome: EpisodeOutcome = EpisodeOutcome.UNSET  # as marked when it stopped
+
+    @cached_property
+    def posed_deltas(self) -> tuple[SemanticDelta, ...]:
+        """The deltas with their poses, where these are known."""
+        poses = self.poses or [None] * len(self.deltas)
+        pairs = zip(self.deltas, poses, strict=True)
+        return tuple(replace(delta, pose=delta.pose or pose) for delta, pose in pairs)
 
 
 def read_episode(

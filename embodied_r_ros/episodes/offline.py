@@ -39,6 +39,8 @@ from embodied_r_ros.reasoning.question import ShownImage
 from embodied_r_ros.reasoning.reasoner import Reasoner
 from embodied_r_ros.scene.camera import CameraView
 from embodied_r_ros.scene.landmark_map import LandmarkMap, write_scene_map
+from embodied_r_ros.scene.tools import Scene
+from embodied_r_ros.types.geometry import NS_PER_S
 from embodied_r_ros.types.images import encode_image
 from embodied_r_ros.types.landmarks import newest_stamp_ns, read_scene_map, SceneMap
 
@@ -437,6 +439,26 @@ def map_of_episode(episode: Episode) -> SceneMap | None:
     if not episode.deltas:
         return None
     return map_of_deltas(episode.deltas, episode.poses)
+
+
+def scene_of_episode(episode: Episode, until_s: float | None = None) -> Scene:
+    """What its tools compute from, with the recorded map, else the one that the deltas give.
+
+    Args:
+        episode: A recorded episode with deltas.
+        until_s: Know nothing that came later than this after the first keyframe [s].
+
+    Raises:
+        InputError: There was no keyframe until then.
+    """
+    until_s = math.inf if until_s is None else until_s
+    if not until_s >= 0:
+        msg = f'until_s is {until_s}: expected seconds from the first keyframe on, 0 or more'
+        raise InputError(msg)
+    begin_ns, until_ns = min(delta.stamp_ns for delta in episode.deltas), until_s * NS_PER_S
+    deltas = [d for d in episode.posed_deltas if d.stamp_ns - begin_ns <= until_ns]
+    maps = [each for each in episode.log.maps if newest_stamp_ns(each) - begin_ns <= until_ns]
+    return Scene(deltas, maps[-1] if maps else map_of_deltas(deltas))
 
 
 def map_of_deltas(deltas: Sequence[SemanticDelta], poses: Sequence[Pose] = ()) -> SceneMap:

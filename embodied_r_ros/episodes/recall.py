@@ -11,38 +11,152 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 import math
 import re
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.episodes.episode import Episode, read_as_recorded
 from embodied_r_ros.episodes.offline import map_of_episode
-from embodied_r_ros.episodes.recall_query import Order, Relation
 from embodied_r_ros.scene.map_relations import gap_m
+from embodied_r_ros.scene.memory import question_terms
+from embodied_r_ros.scene.names import find_names, Name, names_of, resolve
 from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness
 from embodied_r_ros.types.deltas import change_text, DeltaKind, direction_text, Item, ItemStatus
 from embodied_r_ros.types.episodes import LabelVerdict
 from embodied_r_ros.types.geometry import NS_PER_S, vector_of_direction
 from embodied_r_ros.types.landmarks import SceneMap
+from embodied_r_ros.types.things import named_things, plural, with_article
+from embodied_r_ros.types.vocabulary import COCO
 import numpy as np
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from embodied_r_ros.episodes.recall_query import RecallQuery, WantedPlace, WantedThing
     from embodied_r_ros.types.deltas import SemanticDelta
     from embodied_r_ros.types.geometry import Pose, Position
     from embodied_r_ros.types.landmarks import Landmark
 
 NEAR_M = 1.5  # between things that count as near each other
 _NEAR_RAD, _NEAR_SHARE = math.radians(15.0), 0.1  # likewise where no distance is known
-_PLACE_NS, _PLACE_M = 5 * NS_PER_S, 4.0  # from a thing to what tells of its place
 _MOST_NEAR = 3  # things that a hit names beside its own
 _GONE = re.compile(r'\bGone: [^.]*\.')
 _WORDS = 200  # characters of a text that a hit quotes
+
+
+# Words of questions, by what they say of the things that are looked for.
+_NEAR = """
+near by beside alongside around next close front behind under beneath on above below over at in
+inside with holding carrying between against
+"""
+_NOT = "no without not never doesn't don't isn't aren't lack lacks lacking"
+# Nothing that could be looked for, though some resemble a thing.
+_REST = """
+show shows shown showing visible appear appears appeared contain contains recording recordings
+episode episodes keyframe keyframes bags stand stands standing lie lies lying sit sits sitting lay
+stood sat made happened place time moment latest
+"""
+_NEAR_WORDS, _NOT_WORDS = frozenset(_NEAR.split()), frozenset(_NOT.split())
+_UNNAMED = _NEAR_WORDS | _NOT_WORDS | frozenset(_REST.split())
+_LAST_WORDS = frozenset(('last', 'latest', 'where'))
+_MOST_THINGS = 4
+
+
+class Order(Enum):
+    """Which sight is asked for."""
+
+    BEST = 'best'
+    FIRST = 'first'
+    LAST = 'last'
+
+
+@dataclass(frozen=True)
+class RecallQuery:
+    """What is looked for in recordings."""
+
+    text: str
+    things: tuple[Name, ...]
+    near: tuple[Name, ...] = ()  # each thing is near all of these
+    is_any: bool = False  # one of the things is enough; else a recording shows all of them
+    order: Order = Order.BEST
+    is_without: bool = False  # recordings that do not show it are asked for
+    unread: tuple[str, ...] = ()  # words of a question that had no part in it
+
+    def in_words(self) -> str:
+        """What is looked for: 'a chair near a table', 'a person and a dog'."""
+        things, near = ([with_article(n.in_words) for n in ns] for ns in (self.things, self.near))
+        parts = [(' or ' if self.is_any else ' and ').join(things), *near]
+        return as_data(' near '.join(parts))
+
+
+def named_query(
+    things: Sequence[str], near: Sequence[str] = (), order: Order = Order.BEST
+) -> RecallQuery:
+    """Look for all of some things, near all of others; names are as labels or people have them."""
+    text = ' near '.join([' and '.join(things), *near])
+    return RecallQuery(text, _exactly(things), _exactly(near), order=order)
+
+
+def _exactly(names: Sequence[str]) -> tuple[Name, ...]:
+    # A name that no vocabulary has is a label itself.
+    texts = [' '.join(name.lower().split()) for name in names]
+    return tuple(resolve(text, [text]) for text in texts if text)
+
+
+def read_query(question: str, near: Sequence[str] = ()) -> RecallQuery:
+    """What a question looks for, by the things that it names and few words between them.
+
+    Args:
+        question: The question.
+        near: What the things are to be near, by exact names, whatever the question says.
+
+    Raises:
+        InputError: It names no thing that is known, or says what cannot be looked for.
+    """
+    text = ' '.join(question.lower().split())
+    text = f'somebody{text[3:]}' if text.startswith('who ') else text
+    names = [name for name in find_names(text, _labels()) if not _is_no_name(name, text)]
+    names = names[:_MOST_THINGS]
+    if not names:
+        msg = f'{question!r} names nothing that is known: name it by --thing NAME, or with `find`'
+        raise InputError(msg)
+    words = [(match[0], match.start()) for match in re.finditer(r"[a-z']+", text)]
+    others = question_terms(text) - _UNNAMED
+    others -= question_terms(' '.join(name.text for name in names))
+    not_at = next((at for word, at in words if word in _NOT_WORDS), -1)
+    if not_at > names[0].start and (len(names) > 1 or any(w in text[not_at:] for w in others)):
+        msg = f'{question!r} asks for a thing that is not so, or is without another: ask for each'
+        raise InputError(msg)
+    second_at = names[1].start if len(names) > 1 else 0
+    between = {word for word, at in words if names[0].end <= at < second_at}
+    is_near = bool(between & _NEAR_WORDS) and 'or' not in between
+    order = Order.LAST if _LAST_WORDS & dict(words).keys() else Order.BEST
+    return RecallQuery(
+        question,
+        tuple(names[:1] if is_near else names),
+        _exactly(near) or tuple(names[1:] if is_near else ()),
+        'or' in between,
+        Order.FIRST if 'first' in dict(words) else order,
+        not_at >= 0,
+        tuple(sorted(others)),
+    )
+
+
+@cache
+def _labels() -> tuple[str, ...]:
+    # Not who was asked.
+    return tuple(sorted({*named_things(), *COCO} - {'camera', 'drone', 'robot'}))
+
+
+def _is_no_name(name: Name, text: str) -> bool:
+    """Tell whether a word names no thing here: "which bags", and what only resembles a name."""
+    before = ''.join(text[: name.start].split()[-1:])
+    if name.text == 'bags':
+        return before in {'which', 'what', 'many', 'all', 'the'}
+    is_error = before in {'a', 'an', 'the', 'any', 'some', 'no'} and ' ' not in name.kind
+    return name.is_guess and (not is_error or name.text in _UNNAMED)
 
 
 class Ground(Enum):
@@ -70,7 +184,6 @@ class RecallHit:
     position: Position | None = None  # in `frame_id` [m]
     frame_id: str = ''
     near: tuple[tuple[str, float], ...] = ()  # what is near it, with its gap [m], nearest first
-    place: str = ''  # what tells of the place that is asked for
     words: str = ''  # that were found
     confidence: float | None = None  # of the perceiver, 0..1; None: it did not say
     prominence: float = 0.0  # how well the keyframe shows it, 0..1
@@ -203,45 +316,35 @@ class _Search:
 
     def __init__(self, query: RecallQuery, episode: Episode) -> None:
         self._query, self._episode = query, episode
-        self._deltas = episode.deltas
+        self._deltas = episode.posed_deltas
         self._begin_ns = min(delta.stamp_ns for delta in episode.deltas)
-        poses: Sequence[Pose | None] = episode.poses or [None] * len(episode.deltas)
-        self._poses = [
-            delta.pose or pose for delta, pose in zip(episode.deltas, poses, strict=True)
-        ]
 
     def hits(self) -> list[RecallHit]:
         """All moments that show what is looked for, by their grounds."""
         query = self._query
-        if query.relation is Relation.ALL and len(query.things) > 1:
-            each = [self._of([thing]) for thing in query.things]
-            return [hit for hits in each for hit in hits] if all(each) else []
-        if query.relation is Relation.NEAR and len(query.things) > 1:
-            return self._of([query.things[0]], query.things[1:])
-        return self._of(query.things)
+        groups = [query.things] if query.is_any else [(thing,) for thing in query.things]
+        each = [self._of(group, query.near) for group in groups]
+        return [hit for hits in each for hit in hits] if all(each) else []
 
-    def _of(
-        self, things: Sequence[WantedThing], near: Sequence[WantedThing] = ()
-    ) -> list[RecallHit]:
+    def _of(self, things: Sequence[Name], near: Sequence[Name]) -> list[RecallHit]:
         """Moments that show any of some things, near all of others."""
-        hits = [*self._perceived(things, near), *self._in_words(things, near)]
-        return [*hits, *self._in_answers(things, near), *self._in_labels(things, near)]
+        said = [
+            self._worded(delta, ground, words)
+            for delta, ground, solution, words in self._statements
+            if _names(solution, things, ()) and _names(words, (), near)
+        ]
+        return [*self._perceived(things, near), *said]
 
-    def _perceived(
-        self, things: Sequence[WantedThing], near: Sequence[WantedThing]
-    ) -> Iterator[RecallHit]:
+    def _perceived(self, things: Sequence[Name], near: Sequence[Name]) -> Iterator[RecallHit]:
         for number, spots in enumerate(self._spots):
-            fitting = [s for s in spots if not things or any(t.fits(s.item.label) for t in things)]
+            fitting = [s for s in spots if any(thing.fits(s.item.label) for thing in things)]
             for spot in sorted(fitting, key=lambda spot: -_prominence(spot.item)):
-                if not all(self._is_near(number, spot, thing) for thing in near):
-                    continue
-                place = self._place_of(number, spot)
-                if place is not None:
-                    yield self._hit(number, spot, place)
+                if all(self._is_near(number, spot, thing) for thing in near):
+                    yield self._hit(number, spot)
                     break
 
-    def _hit(self, number: int, spot: _Spot, place: str) -> RecallHit:
-        item, delta, pose = spot.item, self._deltas[number], self._poses[number]
+    def _hit(self, number: int, spot: _Spot) -> RecallHit:
+        item, delta = spot.item, self._deltas[number]
         return RecallHit(
             delta.camera,
             delta.to_id,
@@ -253,92 +356,54 @@ class _Search:
             item.distance_m if math.isfinite(item.distance_m) else None,
             item.box,
             spot.position,
-            pose.frame_id if spot.position and pose else '',
-            place=place,
+            delta.pose.frame_id if spot.position and delta.pose else '',
             confidence=item.confidence if math.isfinite(item.confidence) else None,
             prominence=_prominence(item),
         )
 
-    def _in_words(
-        self, things: Sequence[WantedThing], near: Sequence[WantedThing]
-    ) -> Iterator[RecallHit]:
-        """Moments whose text names what no item of theirs is."""
-        for number, delta in enumerate(self._deltas):
-            text = _free_text(delta)
-            if _names(text, things, near) and (things or self._names_place(text)):
-                place = self._place_of(number, None)
-                if place is not None:
-                    yield self._worded(delta, Ground.WORDS, text, place)
+    @cached_property
+    def _statements(self) -> list[tuple[SemanticDelta, Ground, str, str]]:
+        """What was said of moments: where, by whom, the solution, and that with its question."""
+        texts = [(delta, _free_text(delta)) for delta in self._deltas]
+        said = [(delta, Ground.WORDS, text, text) for delta, text in texts]
+        for ground, stamp_ns, question, solution in self._solutions():
+            known = sum(delta.stamp_ns <= stamp_ns for delta in self._deltas)
+            if known:
+                words = f'{question} {solution}'
+                said.append((self._deltas[known - 1], ground, solution, words))
+        return said
 
-    def _in_answers(
-        self, things: Sequence[WantedThing], near: Sequence[WantedThing]
-    ) -> Iterator[RecallHit]:
-        log = self._episode.log
-        for answer in log.answers:
-            label = log.labels.get(answer.id)
-            is_right = label is None or label.verdict is LabelVerdict.RIGHT
-            if answer.id in log.disputed or not _says(answer) or not is_right:
-                continue
-            words = f'{answer.question} {answer.text}'
-            hit = self._statement(answer.observation_stamp_ns, answer.text, words, things, near)
-            if hit:
-                yield replace(hit, ground=Ground.ANSWER)
-
-    def _in_labels(
-        self, things: Sequence[WantedThing], near: Sequence[WantedThing]
-    ) -> Iterator[RecallHit]:
-        """What people corrected, and what they wrote themselves."""
+    def _solutions(self) -> Iterator[tuple[Ground, int, str, str]]:
+        """Answers that nobody calls wrong, what people corrected, and what they wrote."""
         log, layer = self._episode.log, self._episode.labels
-        statements = [
-            (answer.observation_stamp_ns, answer.question, log.labels[answer.id].correction)
-            for answer in log.answers
-            if answer.id in log.labels and log.labels[answer.id].verdict is LabelVerdict.CORRECTED
-        ]
-        statements += [
-            (label.question.stamp_ns, label.question.text, label.after)
-            for label in layer.questions().values()
-            if label.question and label.after
-        ]
-        for stamp_ns, question, solution in statements:
-            hit = self._statement(stamp_ns, solution, f'{question} {solution}', things, near)
-            if hit:
-                yield hit
+        for answer in log.answers:
+            label, at = log.labels.get(answer.id), (answer.observation_stamp_ns, answer.question)
+            is_right = label is None or label.verdict is LabelVerdict.RIGHT
+            if is_right and answer.id not in log.disputed and _says(answer):
+                yield Ground.ANSWER, *at, answer.text
+            if label and label.verdict is LabelVerdict.CORRECTED:
+                yield Ground.LABEL, *at, label.correction
+        for written in layer.questions().values():
+            if written.question and written.after:
+                at = written.question.stamp_ns, written.question.text
+                yield Ground.LABEL, *at, written.after
 
-    def _statement(
-        self,
-        stamp_ns: int,
-        solution: str,
-        words: str,
-        things: Sequence[WantedThing],
-        near: Sequence[WantedThing],
-    ) -> RecallHit | None:
-        """A hit of what was said about a moment; None: it says nothing of what is looked for."""
-        known = sum(delta.stamp_ns <= stamp_ns for delta in self._deltas)
-        if not known or not _names(solution, things, ()) or not _names(words, (), near):
-            return None
-        if not things and not self._names_place(words):
-            return None
-        place = self._place_of(known - 1, None, words)
-        if place is None:
-            return None
-        return self._worded(self._deltas[known - 1], Ground.LABEL, words, place)
-
-    def _worded(self, delta: SemanticDelta, ground: Ground, text: str, place: str) -> RecallHit:
+    def _worded(self, delta: SemanticDelta, ground: Ground, text: str) -> RecallHit:
         words = as_data(text)[:_WORDS]
-        name = ' or '.join(thing.name for thing in self._query.things)
+        name = ' or '.join(thing.in_words for thing in self._query.things)
         offset_s = (delta.stamp_ns - self._begin_ns) / NS_PER_S
         at = delta.camera, delta.to_id, delta.stamp_ns, offset_s
-        return RecallHit(*at, name, ground, place=place, words=words)
+        return RecallHit(*at, name, ground, words=words)
 
     @cached_property
     def _spots(self) -> list[list[_Spot]]:
         return [
             [
-                _Spot(item, _placed(item, pose))
+                _Spot(item, _placed(item, delta.pose))
                 for item in delta.items
                 if item.status is not ItemStatus.LEFT
             ]
-            for delta, pose in zip(self._deltas, self._poses, strict=True)
+            for delta in self._deltas
         ]
 
     @cached_property
@@ -349,7 +414,7 @@ class _Search:
         except (EmbodiedRError, ValueError, LookupError):
             return SceneMap()
 
-    def _is_near(self, number: int, spot: _Spot, thing: WantedThing) -> bool:
+    def _is_near(self, number: int, spot: _Spot, thing: Name) -> bool:
         """Whether a thing is near an item: in its keyframe, else in the map."""
         delta, spots = self._deltas[number], self._spots[number]
         others = [other for other in spots if other is not spot and thing.fits(other.item.label)]
@@ -372,37 +437,6 @@ class _Search:
             return min(near, key=lambda one: math.dist(one.position, position), default=None)
         then = [one for one in alike if one.first_seen_ns <= at.stamp_ns <= one.last_seen_ns]
         return then[0] if len(then) == 1 else None
-
-    def _names_place(self, text: str) -> bool:
-        place = self._query.place
-        return place is None or place.is_in(text) or self._is_scene(place)
-
-    def _is_scene(self, place: WantedPlace) -> bool:
-        return place.is_in(self._episode.scene_id.replace('_', ' '))
-
-    def _place_of(self, number: int, spot: _Spot | None, words: str = '') -> str | None:
-        """What tells that a moment is in the place that is asked for; None: nothing does."""
-        place, delta = self._query.place, self._deltas[number]
-        if place is None:
-            return ''
-        if self._is_scene(place):
-            return f'scene {as_data(self._episode.scene_id)}'
-        looks = [
-            look.text
-            for answer in self._episode.log.answers
-            for look in answer.focus
-            if look.stamp_ns == delta.stamp_ns
-        ]
-        if any(place.is_in(text) for text in (delta.change, words, *looks)):
-            return 'words'
-        signs = [
-            other.item.label
-            for at, others in zip(self._deltas, self._spots, strict=True)
-            if abs(at.stamp_ns - delta.stamp_ns) <= _PLACE_NS
-            for other in others
-            if place.is_told_by(other.item.label) and _may_be_at(spot, other)
-        ]
-        return ', '.join(map(as_data, dict.fromkeys(signs))) or None
 
     def with_surroundings(self, hit: RecallHit) -> RecallHit:
         """A hit with what lies near it, by the map."""
@@ -428,9 +462,20 @@ def _says(answer: Answer) -> bool:
     return answer.freshness is not Freshness.REFUSED and answer.kind is not AnswerKind.UNKNOWN
 
 
-def _names(text: str, things: Sequence[WantedThing], near: Sequence[WantedThing]) -> bool:
-    is_any = not things or any(thing.is_in(text) for thing in things)
-    return is_any and all(thing.is_in(text) for thing in near)
+def _names(text: str, things: Sequence[Name], near: Sequence[Name]) -> bool:
+    """Tell whether a text names any of some things, and all of others, and not that none is."""
+    text = text.lower()
+    is_any = not things or any(_in_text(thing).search(text) for thing in things)
+    return is_any and all(_in_text(thing).search(text) for thing in near)
+
+
+@lru_cache(64)
+def _in_text(thing: Name) -> re.Pattern[str]:
+    names = names_of(thing.kind) if thing.kind else frozenset(('object', 'thing', 'item'))
+    every = sorted({*names, *map(plural, names)}, key=len, reverse=True)
+    before = rf'{re.escape(thing.colour)}\W+(?:\w+\W+)?' if thing.colour else ''
+    pattern = '|'.join(map(re.escape, every))
+    return re.compile(rf'(?<!\bno )(?<!\bwithout )(?<!\bwithout a )\b{before}(?:{pattern})\b')
 
 
 def _placed(item: Item, pose: Pose | None) -> Position | None:
@@ -457,13 +502,6 @@ def _box_gap(a: Sequence[float], b: Sequence[float]) -> float:
     """Distance between two boxes, as a share of the view; 0 where they touch."""
     across = max(0.0, a[0] - b[2], b[0] - a[2])
     return math.hypot(across, max(0.0, a[1] - b[3], b[1] - a[3]))
-
-
-def _may_be_at(spot: _Spot | None, other: _Spot) -> bool:
-    """Whether two things may be in one place: they are near, or it is not known how far apart."""
-    if spot is None or spot.position is None or other.position is None:
-        return True
-    return math.dist(spot.position, other.position) <= _PLACE_M
 
 
 def _prominence(item: Item) -> float:

@@ -15,8 +15,7 @@ from embodied_r_ros.common.files import make_empty_folder, write_whole
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.episodes.episode import read_keyframes
 from embodied_r_ros.episodes.offline import ask_about, map_of_episode, RecordingScene
-from embodied_r_ros.episodes.recall import Ground, read_safely, recording_name
-from embodied_r_ros.episodes.recall_query import Order
+from embodied_r_ros.episodes.recall import Ground, Order, read_safely, recording_name
 from embodied_r_ros.reasoning.question import Refusal
 from embodied_r_ros.types.answers import AnswerKind
 from embodied_r_ros.types.geometry import NS_PER_S
@@ -177,7 +176,6 @@ def _hit_to_json(hit: RecallHit) -> dict[str, Any]:
         'position': [round(value, 2) for value in hit.position] if hit.position else None,
         'frame_id': as_data(hit.frame_id),
         'near': [{'label': as_data(label), 'gap_m': round(gap_m, 2)} for label, gap_m in hit.near],
-        'place': hit.place,
         'words': hit.words,
     }
 
@@ -227,8 +225,6 @@ def _hit_line(hit: RecallHit) -> str:
     if hit.near:
         gaps = [f'{as_data(label)} {gap_m:.1f} m' for label, gap_m in hit.near]
         parts.append(f'near {", ".join(gaps)}')
-    if hit.place:
-        parts.append(f'place by {hit.place}')
     if hit.ground is not Ground.ITEM:
         parts.append(f'by {hit.ground.value}: {hit.words}')
     return '; '.join(parts)

@@ -299,6 +299,9 @@ class Scene:
         Raises:
             UnknownError: None was seen, or its colour is not known; the message says which.
         """
+        if not words.strip():
+            msg = 'no thing was named'
+            raise UnknownError(msg)
         name = resolve(words, self.labels)
         things = [thing for thing in self.all_things if thing.label in name.labels]
         there = [thing for thing in things if gone or not thing.is_gone]

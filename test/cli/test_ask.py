@@ -308,6 +308,12 @@ def test_recordings_are_asked_without_and_with_a_model(
     assert main([*asked, '--model', server.url]) == 0
     assert capsys.readouterr().out == 'one: right\ntwo: right\n'
     assert 'chair' in server.requests[-1].text
+    assert main(['ask', '--episodes', str(tmp_path), 'Any?', '--thing', 'couch', '--last']) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith('last: one, keyframe 0')
+    near = ['Is there a sofa?', '--near', 'chair']
+    assert main(['ask', '--episodes', str(tmp_path), *near]) == 1
+    assert main(['ask', str(tmp_path / 'one'), 'Any?', '--first']) == 2
+    assert 'give --episodes too' in capsys.readouterr().err
     assert main([*asked, '--rate', '2']) == 2
     options = ['-o', 'left', '-o', 'right']
     assert main(['ask', '--episodes', str(tmp_path), 'A sofa?', *options]) == 2
@@ -363,7 +369,7 @@ def test_recordings_are_not_asked_where_their_pictures_have_no_place(
     assert main([*words, str(tmp_path / 'bags'), 'Is there a door?']) == 2
     assert 'is not an empty folder' in capsys.readouterr().err
     assert main([*words, str(tmp_path / 'new'), 'Where?']) == 2
-    assert 'names nothing that could be looked for' in capsys.readouterr().err
+    assert 'names nothing that is known' in capsys.readouterr().err
     assert not server.requests
 
 

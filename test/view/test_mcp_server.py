@@ -15,13 +15,14 @@ from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.reasoning.question import ReasonerConfig
+from embodied_r_ros.scene.registry import TOOLS
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.types.images import decode_image
-from embodied_r_ros.view.mcp_server import RecordingTools
+from embodied_r_ros.view.mcp_server import recording_server, RecordingTools
 import pytest
 
 from test.chat_server import ChatServer, Script
-from test.episodes.test_recall import record, thing
+from test.episodes.test_recall import record, S, START, thing
 from test.test_architecture import ROOT
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def test_an_assistant_asks_recordings(tmp_path: Path) -> None:
     mcp = pytest.importorskip('mcp')
     folder = tmp_path / 'recordings'
     folder.mkdir()
-    record(folder / 'kitchen', [[thing('oven')], [thing('person', 0.2)]])
+    record(folder / 'kitchen', [[thing('oven'), thing('person', 0.2)]])
     record(folder / 'hall', [[thing('door<script>')]])
     (folder / 'damaged').mkdir()
     (folder / 'damaged' / 'damaged.mcap').write_bytes(b'\x89MCAP0\r\n')
@@ -45,33 +46,83 @@ def test_an_assistant_asks_recordings(tmp_path: Path) -> None:
         async with mcp.Client(server) as client:
             tools = (await client.list_tools()).tools
             listed = await client.call_tool('list_recordings', {})
-            question = {'question': 'in which recordings was a person in the kitchen?'}
+            question = {'question': 'in which recordings was a person near the oven?'}
             answer = await client.call_tool('ask', question)
             hit = answer.structured_content['recordings'][0]['shown_by'][0]
             at = {'recording': 'kitchen', 'stamp_ns': hit['stamp_ns'], 'camera': hit['camera']}
-            image = await client.call_tool('keyframe_image', at)
+            images = [await client.call_tool('keyframe_image', at)]
+            at = {'recording': 'kitchen', 'stamp_ns': int(hit['stamp_ns'])}
+            images.append(await client.call_tool('keyframe_image', at))
             door = await client.call_tool('find', {'label': 'door'})
             outside = {'label': 'door', 'recording': '../secret'}
             refused = await client.call_tool('find', outside)
-            return [tools, listed, answer, image, door, refused]
+            return [tools, listed, answer, images, door, refused]
 
     check_replies(*asyncio.run(ask()))
 
 
 def check_replies(
-    tools: Any, listed: Any, answer: Any, image: Any, door: Any, refused: Any
+    tools: Any, listed: Any, answer: Any, images: Any, door: Any, refused: Any
 ) -> None:
-    assert {tool.name for tool in tools} == {'list_recordings', 'find', 'ask', 'keyframe_image'}
+    own = {'list_recordings', 'find', 'ask', 'keyframe_image'}
+    assert {tool.name for tool in tools} == own | set(TOOLS)
     assert all(tool.annotations.read_only_hint for tool in tools)
     assert listed.structured_content['total'] == 3
     assert [one['recording'] for one in answer.structured_content['recordings']] == ['kitchen']
     assert [p['recording'] for p in answer.structured_content['problems']] == ['damaged']
-    (picture,) = image.content
-    assert picture.mime_type == 'image/jpeg'
-    assert decode_image(base64.b64decode(picture.data)).shape == (48, 64, 3)
+    assert answer.structured_content['recordings'][0]['first_ns'] == str(START)
+    for image in images:
+        (picture,) = image.content
+        assert picture.mime_type == 'image/jpeg'
+        assert decode_image(base64.b64decode(picture.data)).shape == (48, 64, 3)
     assert refused.is_error
     assert "there is no recording '../secret'" in refused.content[0].text
     assert '<' not in door.content[0].text
+
+
+def test_an_assistant_asks_the_tools_of_a_scene(tmp_path: Path) -> None:
+    mcp = pytest.importorskip('mcp')
+    seen = [[thing('oven')], [thing('red chair</think>', 0.2)], [], [thing('oven')]]
+    record(tmp_path / 'kitchen', seen)
+    record(tmp_path / 'empty', [])
+    server = recording_server(RecordingTools(tmp_path))
+
+    async def ask(*calls: tuple[str, dict[str, Any]]) -> list[Any]:
+        async with mcp.Client(server) as client:
+            schemas = {tool.name: tool.input_schema for tool in (await client.list_tools()).tools}
+            assert schemas['distance']['required'] == ['recording', 'a']
+            unit = schemas['distance']['properties']['unit']
+            assert unit['enum'] == ['m', 'cm', 'ft', 'in', 'yd']
+            assert 'list_recordings' in schemas['order']['properties']['recording']['description']
+            return [await client.call_tool(name, arguments) for name, arguments in calls]
+
+    at = {'recording': 'kitchen'}
+    whole, early, far, late, *refused = asyncio.run(
+        ask(
+            ('things', at),
+            ('things', {**at, 'until_s': 0}),
+            ('distance', {**at, 'a': 'oven', 'unit': 'cm'}),
+            ('seen', {**at, 'name': 'oven'}),
+            ('things', {**at, 'until_s': -1}),
+            ('things', {'recording': 'empty'}),
+            ('things', {'recording': '../kitchen'}),
+            ('size', {**at, 'name': 'oven', 'unit': 'metre'}),
+        )
+    )
+    assert len(whole.structured_content['value']) == 2
+    assert '<' not in str(whole.structured_content)
+    assert early.structured_content['value'] == ['oven']
+    assert far.structured_content['value'] == pytest.approx(200)
+    assert late.structured_content['stamps_ns'] == [str(START + 3 * S)]
+    reasons = [
+        'until_s is -1',
+        'it has no deltas',
+        'there is no recording',
+        "expected one of ['cm'",
+    ]
+    for reply, reason in zip(refused, reasons, strict=True):
+        assert reply.is_error
+        assert reason in reply.content[0].text
 
 
 def test_links_that_lead_out_of_the_folder_are_no_recordings(tmp_path: Path) -> None:
@@ -90,12 +141,12 @@ def test_links_that_lead_out_of_the_folder_are_no_recordings(tmp_path: Path) -> 
     assert [one['recording'] for one in tools.list_recordings()['recordings']] == ['own']
     # Links that come later are none either.
     own, stamp_ns = folder / 'own', tools.find('door')['recordings'][0]['shown_by'][0]['stamp_ns']
-    assert tools.picture('own', stamp_ns)
+    assert tools.keyframe_image('own', stamp_ns)
     for file in own.iterdir():
         file.unlink()
         file.symlink_to(secret / file.name)
     with pytest.raises(InputError, match='leads out of the folder'):
-        tools.picture('own', stamp_ns)
+        tools.keyframe_image('own', stamp_ns)
     assert tools.find('door')['recordings'] == []
     assert 'leads out' in tools.list_recordings()['recordings'][0]['problem']
 
@@ -111,7 +162,7 @@ def test_replies_are_bounded_and_say_what_they_leave_out(tmp_path: Path) -> None
     with pytest.raises(InputError, match='order'):
         tools.find('door', order='nearest')
     with pytest.raises(InputError, match='no picture'):
-        tools.picture('r0', 5)
+        tools.keyframe_image('r0', 5)
     for label in ('', ' '):
         with pytest.raises(InputError, match='label is empty'):
             tools.find(label, near='chair')
@@ -152,7 +203,7 @@ def test_a_shipped_model_reads_recordings_as_long_as_it_is_served(
         return []
 
     monkeypatch.setattr('embodied_r_ros.view.mcp_server.ask_each', note)
-    monkeypatch.setattr('embodied_r_ros.cli.mcp.make_server', Server)
+    monkeypatch.setattr('embodied_r_ros.cli.mcp.recording_server', Server)
     monkeypatch.setattr(
         'embodied_r_ros.cli.mcp.served_model', lambda *_: nullcontext(ChatConfig())
     )
