@@ -96,6 +96,7 @@ def evaluate(
         'by_type': _beside_blind(by_type(rows, grades), by_type(rows, blind), constants(rows)),
         'by_wording': by_wording(rows, grades),
         'unanswerable': by_reason(rows, grades),
+        'by_check': by_check(rows, grades),
         'majority_baseline': majority_baseline(rows),
         'question_only_accuracy': _mean([g.accuracy or 0.0 for g in blind]),
         'unknown': unknown_rates(rows, grades),
@@ -187,6 +188,15 @@ def by_reason(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[st
     return rates(_grouped(some, own, lambda row: _REASONS.get(row.source, row.source)))
 
 
+def by_check(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[str, Any]]:
+    """Accuracy of verified, unsupported and unchecked answers; empty: nothing checked them."""
+    groups: dict[str, list[tuple[float, str]]] = defaultdict(list)
+    for row, g in zip(rows, grades, strict=True):
+        if g.check:
+            groups[g.check].append((g.accuracy or 0.0, row.scene_id))
+    return rates(dict(sorted(groups.items())))
+
+
 def rates(groups: dict[str, list[tuple[float, str]]]) -> dict[str, dict[str, Any]]:
     """Accuracy of each group, with its interval and count."""
     table = {}
@@ -263,6 +273,10 @@ def table(report: dict[str, Any]) -> str:
         for heading, key in (('words', 'by_wording'), ('unknown as', 'unanswerable'))
         for name, entry in report[key].items()
         if len(report[key]) > 1
+    ]
+    lines += [
+        f'{name:<22} {entry["accuracy"]:6.1%}  (n = {entry["n"]})'
+        for name, entry in report['by_check'].items()
     ]
     lines += [arm_table(report['arms'])] if report['arms'] else []
     return '\n'.join(lines)

@@ -14,7 +14,7 @@ from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.nodes.doctor import (
     boxes_check,
     camera_check,
-    Check,
+    Diagnosis,
     installation_checks,
     look_for_camera,
     other_publisher_check,
@@ -62,25 +62,25 @@ def main(args: argparse.Namespace) -> int:
     return 0 if all(check.ok for check in checks.values()) else 1
 
 
-def _camera(topic: str) -> Check:
+def _camera(topic: str) -> Diagnosis:
     return camera_check(look_for_camera(topic), topic)
 
 
-def _transport() -> Check:
+def _transport() -> Diagnosis:
     # Imported here: it needs ROS, whose absence is a finding and not a failure of the doctor.
     from embodied_r_ros.nodes.transport import measure
 
     try:
         return transport_check(measure())
     except EmbodiedRError as error:
-        return Check(False, str(error), 'see whether a firewall blocks UDP on this machine')
+        return Diagnosis(False, str(error), 'see whether a firewall blocks UDP on this machine')
 
 
-def _other_publisher() -> Check:
+def _other_publisher() -> Diagnosis:
     from embodied_r_ros.nodes.transport import measure
 
     print('and 60 from a process with the settings of this shell ...', file=sys.stderr)
     try:
         return other_publisher_check(measure(count=60, publisher_environment=os.environ))
     except EmbodiedRError as error:
-        return Check(False, str(error), 'see whether a firewall blocks UDP on this machine')
+        return Diagnosis(False, str(error), 'see whether a firewall blocks UDP on this machine')

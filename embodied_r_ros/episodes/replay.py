@@ -7,6 +7,7 @@ model differs; or from what another perceiver makes of the recorded keyframes.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from enum import Enum
 import json
@@ -24,7 +25,7 @@ from embodied_r_ros.reasoning.completions import (
     read_answer,
 )
 from embodied_r_ros.reasoning.prompts import REASON_PROMPT_VERSION
-from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness
+from embodied_r_ros.types.answers import Answer, AnswerKind, Check, Freshness
 from embodied_r_ros.types.episodes import LabelVerdict
 
 if TYPE_CHECKING:
@@ -231,6 +232,8 @@ def _answer_to_json(answer: Answer, error: str) -> dict[str, Any]:
         'digest': answer.model.digest,
         'adapter': answer.model.adapter,
         'answer': outcome(answer, error),
+        'sentence': answer.sentence,
+        'check': answer.check.name.lower(),
         'think': answer.think,
         'completion': answer.completion,
         'error': error,
@@ -282,6 +285,10 @@ def _summary(replays: list[Replay], models: list[str]) -> list[str]:
         right += [sum(outcomes(r)[i] == truth(r) for r in labelled) for i in range(len(models))]
         of = ', '.join(map(str, right))
         lines.append(f'of {len(labelled)} with a label, right are: {of} (recorded, then each)')
+    checks = Counter(replay.original.check for replay in replays)
+    if set(checks) - {Check.UNCHECKED}:
+        of = ', '.join(f'{checks[check]} {check.name.lower()}' for check in Check)
+        lines.append(f'recorded answers: {of}')
     for source, what in (
         (PromptSource.AS_RECORDED, 'cannot be rebuilt: the recorded text was asked'),
         (PromptSource.OTHER_DELTAS, 'is built of what the other perceiver says'),

@@ -51,7 +51,7 @@ _LISTEN_S = 2.0
 
 
 @dataclass(frozen=True)
-class Check:
+class Diagnosis:
     """The outcome of one check."""
 
     ok: bool  # False: a failure; where it is True and there is a remedy, it is a warning
@@ -72,7 +72,7 @@ class Check:
         return {**{k: v for k, v in value.items() if k != 'values'}, **self.values}
 
 
-def installation_checks() -> dict[str, Check]:
+def installation_checks() -> dict[str, Diagnosis]:
     """Everything that can be checked without starting anything."""
     return {
         'python': _python(),
@@ -88,110 +88,116 @@ def installation_checks() -> dict[str, Check]:
     }
 
 
-def _python() -> Check:
+def _python() -> Diagnosis:
     version = '.'.join(map(str, sys.version_info[:3]))
     ok = (3, 10) <= sys.version_info[:2] <= (3, 13)
-    return Check(ok, f'Python {version}', '' if ok else 'use Python 3.10 to 3.13')
+    return Diagnosis(ok, f'Python {version}', '' if ok else 'use Python 3.10 to 3.13')
 
 
-def _ros() -> Check:
+def _ros() -> Diagnosis:
     distro = os.environ.get('ROS_DISTRO', '')
     try:
         where = import_module('rclpy').__file__
     except ImportError as error:
-        return Check(False, f'rclpy is not there ({error})', 'source ROS 2, or run `make setup`')
+        return Diagnosis(
+            False, f'rclpy is not there ({error})', 'source ROS 2, or run `make setup`'
+        )
     middleware = os.environ.get('RMW_IMPLEMENTATION', '') or 'default middleware'
     name = f'ROS 2 {distro}' if distro else 'ROS 2 from wheels'
-    return Check(True, f'{name}, {middleware}, {where}')
+    return Diagnosis(True, f'{name}, {middleware}, {where}')
 
 
-def _rmw() -> Check:
+def _rmw() -> Diagnosis:
     try:
         name = import_module('rclpy').get_rmw_implementation_identifier()
     except (ImportError, RuntimeError) as error:
         middleware = os.environ.get('RMW_IMPLEMENTATION') or 'the default middleware'
         why = ' '.join(str(error).split())[:200]
-        return Check(
+        return Diagnosis(
             False, f'{middleware} does not load ({why})', 'install it, or unset the variable'
         )
     reach = os.environ.get('ROS_AUTOMATIC_DISCOVERY_RANGE') or 'SUBNET'
-    return Check(True, f'{name}, domain {os.environ.get("ROS_DOMAIN_ID") or 0}, reaches {reach}')
+    return Diagnosis(
+        True, f'{name}, domain {os.environ.get("ROS_DOMAIN_ID") or 0}, reaches {reach}'
+    )
 
 
-def _messages() -> Check:
+def _messages() -> Diagnosis:
     remedy = 'colcon build --packages-select embodied_r_msgs, and source the workspace'
     try:
         # In a clone, the folder of its definitions can be imported too: a package without a file.
         has_messages = import_module('embodied_r_msgs').__file__ is not None
         definitions = interface_path('msg')
     except (ImportError, EmbodiedRError) as error:
-        return Check(False, f'embodied_r_msgs is not there ({error})', remedy)
+        return Diagnosis(False, f'embodied_r_msgs is not there ({error})', remedy)
     if not has_messages:
-        return Check(False, f'embodied_r_msgs is not compiled: only {definitions}', remedy)
-    return Check(True, f'embodied_r_msgs, definitions in {definitions}')
+        return Diagnosis(False, f'embodied_r_msgs is not compiled: only {definitions}', remedy)
+    return Diagnosis(True, f'embodied_r_msgs, definitions in {definitions}')
 
 
-def _model() -> Check:
+def _model() -> Diagnosis:
     try:
         folder = shared_path('models', 'nano')
-        return Check(True, f'{folder}, {model_digest(folder)}')
+        return Diagnosis(True, f'{folder}, {model_digest(folder)}')
     except (EmbodiedRError, OSError) as error:
-        return Check(False, str(error), 'fetch the models that ship with the package')
+        return Diagnosis(False, str(error), 'fetch the models that ship with the package')
 
 
-def _model_server() -> Check:
+def _model_server() -> Diagnosis:
     """The program that serves the shipped models, with what it needs to serve."""
     here = Path(sys.executable).parent
     path = os.pathsep.join([str(here), os.environ.get('PATH', '')])
     program = shutil.which('transformers', path=path)
     if not program:
-        return Check(False, 'transformers is not installed', install_remedy('transformers'))
+        return Diagnosis(False, 'transformers is not installed', install_remedy('transformers'))
     # Of another environment nothing is known.
     is_here = Path(program).parent == here
     missing = missing_requirements('transformers', 'serving') if is_here else []
     if missing:
         detail = f'{program} cannot serve without {", ".join(missing)}'
-        return Check(False, detail, install_remedy('transformers'))
-    return Check(True, program)
+        return Diagnosis(False, detail, install_remedy('transformers'))
+    return Diagnosis(True, program)
 
 
-def _detector() -> Check:
+def _detector() -> Diagnosis:
     """The detector file that `auto` would take, and whether it is the publisher's."""
     path = detector_path('')
     if not path:
-        return Check(True, 'none was fetched (to name things: embodied-r models fetch detector)')
+        return Diagnosis(
+            True, 'none was fetched (to name things: embodied-r models fetch detector)'
+        )
     name, entry = next(
         item for item in MODEL_FILES.items() if item[1].file_name == Path(path).name
     )
     try:
         is_whole = file_sum(Path(path)) == entry.sha256
     except OSError as error:
-        return Check(False, f'{path} is unreadable: {error.strerror}', 'fetch it anew')
+        return Diagnosis(False, f'{path} is unreadable: {error.strerror}', 'fetch it anew')
     if not is_whole:
         remedy = f'remove it, then: embodied-r models fetch {name}'
-        return Check(False, f'{path} is not the file that its publisher states', remedy)
+        return Diagnosis(False, f'{path} is not the file that its publisher states', remedy)
     if find_spec('onnxruntime') is None:
         remedy = "pip install '.[detector]' in a clone"
-        return Check(False, f'{path} needs onnxruntime, which is not installed', remedy)
-    return Check(True, f'{path}: {entry.description}')
+        return Diagnosis(False, f'{path} needs onnxruntime, which is not installed', remedy)
+    return Diagnosis(True, f'{path}: {entry.description}')
 
 
-def _simulator() -> Check:
+def _simulator() -> Diagnosis:
     if find_spec('mujoco') is None:
-        return Check(
+        return Diagnosis(
             True, 'mujoco is not installed', "to simulate: pip install '.[sim]' in a clone"
         )
-    return Check(True, 'mujoco')
+    return Diagnosis(True, 'mujoco')
 
 
-def _disk() -> Check:
+def _disk() -> Diagnosis:
     free_gb = shutil.disk_usage(Path.home()).free / _GB
     ok = free_gb >= _MIN_FREE_GB
     remedy = '' if ok else f'make room: episodes need at least {_MIN_FREE_GB:.0f} GB'
-    return Check(ok, f'{free_gb:.1f} GB free in {Path.home()}', remedy)
+    return Diagnosis(ok, f'{free_gb:.1f} GB free in {Path.home()}', remedy)
 
 
-def _clock() -> Check:
+def _clock() -> Diagnosis:
     # The kernel knows whether a time service disciplines its clock; -1 where it does not say.
     try:
         state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
@@ -200,12 +206,12 @@ def _clock() -> Check:
     values = {'synchronised': None if state < 0 else state != _UNSYNCHRONISED}
     if state == _UNSYNCHRONISED:
         remedy = 'run chrony on every host where cameras, models and nodes are on several'
-        return Check(True, 'no time service keeps this clock', remedy, values)
+        return Diagnosis(True, 'no time service keeps this clock', remedy, values)
     detail = 'kept by a time service' if state >= 0 else 'not known to be kept by a time service'
-    return Check(True, detail, '', values)
+    return Diagnosis(True, detail, '', values)
 
 
-def server_check(url: str, *, is_wanted: bool) -> Check:
+def server_check(url: str, *, is_wanted: bool) -> Diagnosis:
     """Ask a model server what it serves, and compare that with what should be served.
 
     Args:
@@ -220,19 +226,19 @@ def server_check(url: str, *, is_wanted: bool) -> Check:
         is_setting = isinstance(error, ConfigError)
         remedy = 'embodied-r serve, or give --server URL'
         remedy = 'correct the variable, or unset it' if is_setting else remedy
-        return Check(not (is_wanted or is_setting), str(error), remedy, {'url': url})
+        return Diagnosis(not (is_wanted or is_setting), str(error), remedy, {'url': url})
     values = {'url': url, 'name': info.name, 'digest': info.digest}
     if not info.digest:
-        return Check(True, f'{url} serves {info.name}; its files are not here', '', values)
+        return Diagnosis(True, f'{url} serves {info.name}; its files are not here', '', values)
     try:
         digest = _digest_in_force()
     except (EmbodiedRError, OSError) as error:
-        return Check(False, str(error), 'promote a model anew, or roll back', values)
+        return Diagnosis(False, str(error), 'promote a model anew, or roll back', values)
     detail = f'{url} serves {info.name}, {info.digest}'
     if info.digest == digest:
-        return Check(True, detail, '', values)
+        return Diagnosis(True, detail, '', values)
     remedy = f'this is not the model of profile embedded ({digest}): start its server again'
-    return Check(not is_wanted, detail, remedy, values)
+    return Diagnosis(not is_wanted, detail, remedy, values)
 
 
 def _digest_in_force() -> str:
@@ -240,7 +246,7 @@ def _digest_in_force() -> str:
     return model_digest(Path(server.model_argument()))
 
 
-def boxes_check(name: str) -> Check:
+def boxes_check(name: str) -> Diagnosis:
     """See in which coordinates a vision-language model gives boxes.
 
     Args:
@@ -253,7 +259,9 @@ def boxes_check(name: str) -> Check:
         config = profile.vlm if profile else VlmConfig()
         result = VlmPerceiver(HttpChatClient(client), config).look_at_golden_image(_GOLDEN_S)
     except (ConfigError, ModelError) as error:
-        return Check(False, str(error), 'embodied-r serve PROFILE, or give --vlm URL or PROFILE')
+        return Diagnosis(
+            False, str(error), 'embodied-r serve PROFILE, or give --vlm URL or PROFILE'
+        )
     values = {'fits': {key: round(value, 3) for key, value in result.fits.items()}}
     if not result.best:
         detail = 'boxes of the golden image are nowhere near its shapes'
@@ -261,48 +269,48 @@ def boxes_check(name: str) -> Check:
             detail = 'boxes of the golden image fit with rows before columns only'
         remedy = 'this model cannot place what it names: set vlm.box_convention to none'
         uses_boxes = config.box_convention != NO_BOXES
-        return Check(not uses_boxes, detail, remedy, values)
+        return Diagnosis(not uses_boxes, detail, remedy, values)
     detail = f'boxes of the golden image fit as {result.best} ({result.fits[result.best]:.2f})'
     if result.best == config.box_convention:
-        return Check(True, detail, '', values)
+        return Diagnosis(True, detail, '', values)
     remedy = f'vlm.box_convention is {config.box_convention}: set it to {result.best}'
-    return Check(config.box_convention == NO_BOXES, detail, remedy, values)
+    return Diagnosis(config.box_convention == NO_BOXES, detail, remedy, values)
 
 
-def camera_check(report: dict[str, Any], topic: str) -> Check:
+def camera_check(report: dict[str, Any], topic: str) -> Diagnosis:
     """Judge the report of `look_for_camera`."""
     topics = ', '.join(report['topics']) or 'none'
     if not report['topic']:
         detail = f'nobody publishes {topic or "images"} (topics with images: {topics})'
-        return Check(not topic, detail, 'start the camera, then run doctor again', report)
+        return Diagnosis(not topic, detail, 'start the camera, then run doctor again', report)
     if report['age_s'] is None:
         remedy = 'embodied-r doctor --json: see transport; or the camera publishes nothing'
-        return Check(False, f'{report["topic"]}: no image arrived', remedy, report)
+        return Diagnosis(False, f'{report["topic"]}: no image arrived', remedy, report)
     detail = f'{report["topic"]}: {report["rate_hz"]} Hz, the newest {report["age_s"]} s old'
     if report['lost']:
         detail += f', {report["lost"]} were lost on the way'
-        return Check(False, detail, remedy_for_lost_images(os.environ), report)
+        return Diagnosis(False, detail, remedy_for_lost_images(os.environ), report)
     ok = -_CLOCK_ERROR_S <= report['age_s'] <= _MAX_AGE_S
     remedy = 'stamps and clock differ: set use_sim_time, or synchronise the hosts with chrony'
-    return Check(ok, detail, '' if ok else remedy, report)
+    return Diagnosis(ok, detail, '' if ok else remedy, report)
 
 
-def transport_check(measured: dict[str, Any]) -> Check:
+def transport_check(measured: dict[str, Any]) -> Diagnosis:
     """Judge what `nodes.transport.measure` counted."""
     sent_count, received_count = measured['sent'], measured['received']
     detail = f'{received_count} of {sent_count} images arrived ({measured["reliability"]})'
     remedy = '' if received_count == sent_count else remedy_for_lost_images(os.environ)
-    return Check(received_count == sent_count, detail, remedy, measured)
+    return Diagnosis(received_count == sent_count, detail, remedy, measured)
 
 
-def other_publisher_check(measured: dict[str, Any]) -> Check:
+def other_publisher_check(measured: dict[str, Any]) -> Diagnosis:
     """Judge what came of a publisher with the settings of this shell; that is no failure."""
     check = transport_check(measured)
     detail = f'from a publisher started in this shell, {check.detail}'
-    return Check(True, detail, check.remedy, measured)
+    return Diagnosis(True, detail, check.remedy, measured)
 
 
-def table(checks: dict[str, Check]) -> str:
+def table(checks: dict[str, Diagnosis]) -> str:
     """The checks as text."""
     lines = []
     for name, check in checks.items():

@@ -36,11 +36,11 @@ class Freshness(Enum):
 
 
 class Check(Enum):
-    """Whether an answer agrees with what was seen."""
+    """Whether an answer and its reasoning agree with what was seen."""
 
-    UNCHECKED = 0  # no tool computes it, or none was asked
-    VERIFIED = 1  # what it quotes was seen, and it is what the tools compute
-    UNSUPPORTED = 2  # a quote or the answer has no support
+    UNCHECKED = 0  # nothing in it could be checked, or it is unknown
+    VERIFIED = 1
+    UNSUPPORTED = 2  # a sentence of it has no support
 
 
 @dataclass(frozen=True)

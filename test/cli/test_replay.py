@@ -17,7 +17,7 @@ from embodied_r_ros.cli.main import main
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.reasoning.prompts import build_prompt
 from embodied_r_ros.scene.memory import MemoryConfig
-from embodied_r_ros.types.answers import Answer, AnswerKind, FocusText, Freshness, Sampling
+from embodied_r_ros.types.answers import Answer, AnswerKind, Check, FocusText, Freshness, Sampling
 from embodied_r_ros.types.deltas import DeltaKind, ModelInfo, SemanticDelta
 from embodied_r_ros.types.episodes import AnswerLabel, LabelVerdict
 import pytest
@@ -185,6 +185,26 @@ def test_table_shows_what_changed_and_who_is_right(
     assert f'{lefty.url}: 0 answers changed' in lines
     assert f'{righty.url}: 1 answers changed' in lines
     assert 'of 1 with a label, right are: 0, 0, 1 (recorded, then each)' in lines
+
+
+def test_the_checks_of_recorded_answers_are_told(
+    servers: tuple[ChatServer, ChatServer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = [answer_left(number, DELTAS[:3]) for number in range(3)]
+    checks = (Check.VERIFIED, Check.UNSUPPORTED, Check.VERIFIED)
+    events = [replace(a, check=c, sentence='Left.') for a, c in zip(plain, checks, strict=True)]
+    bag = write_bag(tmp_path / 'bag', [*DELTAS[:3], *events])
+    lines = replay(capsys, bag, servers[0])
+    assert [line['recorded']['check'] for line in lines] == ['verified', 'unsupported', 'verified']
+    assert (lines[0]['recorded']['sentence'], lines[0]['replayed'][0]['check']) == (
+        'Left.', 'unchecked'
+    )  # fmt: skip
+    told = 'recorded answers: 0 unchecked, 2 verified, 1 unsupported'
+    assert main(['replay', str(bag), '--model', servers[0].url]) == 0
+    assert told in capsys.readouterr().out.splitlines()
+    bag = write_bag(tmp_path / 'old', [*DELTAS[:3], *plain])
+    assert main(['replay', str(bag), '--model', servers[0].url]) == 0
+    assert 'recorded answers' not in capsys.readouterr().out
 
 
 def test_failure_and_broken_format_do_not_end_the_replay(

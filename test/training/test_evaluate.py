@@ -129,6 +129,21 @@ def test_held_out_words_are_reported_on_their_own() -> None:
     assert evaluate.by_wording(ROWS, grades) == {}
 
 
+def test_rates_of_checked_answers_stand_apart() -> None:
+    names = ['verified', 'unsupported', 'verified', '', 'verified', 'unsupported']
+    right = [1.0, 0.0, 1.0, 1.0, 0.0, 0.0]
+    grades = [
+        Grade(format=True, accuracy=value, answer='A', check=name)
+        for name, value in zip(names, right, strict=True)
+    ]
+    found = evaluate.by_check(ROWS, grades)
+    assert {name: (own['n'], own['accuracy']) for name, own in found.items()} == {
+        'unsupported': (2, 0.0),
+        'verified': (3, pytest.approx(2 / 3)),
+    }
+    assert evaluate.by_check(ROWS, [replace(grade, check='') for grade in grades]) == {}
+
+
 def test_foreign_questions_are_told_from_items_that_are_nowhere() -> None:
     kinds = ['unanswerable'] * 3 + ['where']
     told = [('layout', 'unknown'), ('layout', 'unknown'), ('foreign', 'unknown'), ('layout', 'A')]

@@ -61,6 +61,7 @@ class Grade:
     accuracy: float | None  # 0..1; None: there is no answer to grade, or a judge is needed
     answer: str | None  # letter of a choice, the text otherwise; None: no answer
     consistency: float | None = None  # 1: the think text alone leads to the answer; None: unjudged
+    check: str = ''  # name of a `Check`, in lower case; empty: nothing checked it
 
 
 def grade(question: SolvedQuestion, text: str) -> Grade:

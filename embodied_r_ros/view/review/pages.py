@@ -280,6 +280,8 @@ def _question(question: ReviewQuestion, recording: ReviewRecording) -> dict[str,
     ]
     for look in value['focus']:
         look['t'] = (look.pop('stamp_ns') - recording.begin_ns) / 1e9
+    for call in value['calls']:
+        del call['stamps_ns']  # more than the numbers of a browser hold
     return value
 
 

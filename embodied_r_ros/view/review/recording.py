@@ -20,6 +20,7 @@ from embodied_r_ros.questions.map_rows import layout_map
 from embodied_r_ros.questions.proofs import solution_of_place
 from embodied_r_ros.questions.row import read_rows
 from embodied_r_ros.reasoning.completions import is_same_text, number_in
+from embodied_r_ros.types.answers import Freshness
 from embodied_r_ros.types.deltas import Rung
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.episodes.answers import AnswerLog
     from embodied_r_ros.episodes.episode import Episode
     from embodied_r_ros.questions.row import Row
-    from embodied_r_ros.types.answers import Answer, FocusText
+    from embodied_r_ros.types.answers import Answer, FocusText, RejectedCompletion, ToolCall
     from embodied_r_ros.types.deltas import SemanticDelta
     from embodied_r_ros.types.episodes import Label
     from embodied_r_ros.types.landmarks import SceneMap
@@ -94,6 +95,11 @@ class ReviewQuestion:
     first_number: int = 1  # of the first delta, as the reasoning names them ("[5]")
     prompt: str = ''  # as it was sent
     replayed: tuple[ReplayedAnswer, ...] = ()
+    sentence: str = ''
+    check: str = ''  # 'verified', 'unsupported' or 'unchecked'; empty: of no answer
+    check_reason: str = ''
+    calls: tuple[ToolCall, ...] = ()
+    rejected: tuple[RejectedCompletion, ...] = ()
 
     @property
     def is_replayed_otherwise(self) -> bool:
@@ -289,6 +295,11 @@ def _of_answer(
         tuple(opinions),
         first_number=1 + answer.deltas_omitted,
         prompt=answer.prompt,
+        sentence=answer.sentence,
+        check='' if answer.freshness is Freshness.REFUSED else answer.check.name.lower(),
+        check_reason=answer.check_reason,
+        calls=answer.calls,
+        rejected=answer.rejected,
     )
 
 

@@ -485,6 +485,11 @@ function showQuestion() {
   parts.push(row, facts(q, own));
   if (q.replayed.length) parts.push(...replayedAnswers(q));
   else if (q.think) parts.push(make('h3', {}, 'Reasoning'), make('p', { className: 'think' }, ...withLinks(q)));
+  if (q.calls.length) parts.push(make('h3', {}, 'Computed by tools'), make('ol', { className: 'calls' }, ...q.calls.map(call => callRow(q, call))));
+  if (q.rejected.length) {
+    parts.push(make('h3', {}, 'Rejected completions'), make('ol', { className: 'calls' }, ...q.rejected.map(one => make('li', {},
+      make('bdi', {}, ...withLinks(q, one.reason)), make('small', {}, ' ', make('bdi', {}, one.model)), make('pre', { dir: 'auto' }, one.completion)))));
+  }
   if (q.focus.length) {
     parts.push(make('h3', {}, 'Looked at again'), make('ol', { className: 'deltas' }, ...q.focus.map(look => make('li', {}, deltaButton(look.camera, look.t, `keyframe ${look.keyframe_id}`, look.text || 'nothing')))));
   }
@@ -502,6 +507,13 @@ function showQuestion() {
   box.replaceChildren(...parts);
   if (active) [...box.querySelectorAll('[data-name]')].find(node => node.dataset.name === active)?.focus();
   markDelta();
+}
+
+/* What a tool was called with, what it gave, and what that rests on. */
+function callRow(q, call) {
+  const from = [...call.observations.map(number => `[${number}]`), ...call.landmark_ids.map(id => `landmark ${id}`)].join(' ');
+  return make('li', {}, make('code', {}, make('bdi', {}, call.tool), '(', ...call.arguments.flatMap((one, n) => [n ? '; ' : '', make('bdi', {}, one)]), ')'),
+    ' ', make('bdi', {}, call.text || [call.value, call.unit].filter(Boolean).join(' ') || 'not known'), from ? make('small', {}, ' ', ...withLinks(q, from)) : null);
 }
 
 function replayedAnswers(q) {
@@ -539,7 +551,9 @@ function facts(q, own) {
   const add = (name, ...value) => list.append(make('dt', {}, name), make('dd', {}, ...value));
   if (own) add('My label', `${{ right: 'right', correct: 'corrected', wrong: 'wrong', unanswerable: 'unanswerable', question: 'solution' }[own.kind]}${own.after ? `: ${own.after}` : ''}, ${new Date(1000 * own.when_s).toLocaleString()}`);
   for (const one of q.labels) if (one.who !== state.who) add(one.who, `${one.kind}${one.after ? `: ${one.after}` : ''}`);
-  add(q.origin === 'row' ? 'Solution' : 'Answer', q.answer ?? (q.origin === 'written' ? 'none yet' : 'refused: no answer'));
+  add(q.origin === 'row' ? 'Solution' : 'Answer', make('bdi', {}, q.answer ?? (q.origin === 'written' ? 'none yet' : 'refused: no answer')));
+  if (q.sentence) add('In a sentence', make('bdi', {}, ...withLinks(q, q.sentence)));
+  if (q.check) add('Check', make('span', { className: { verified: 'fresh', unsupported: 'refused' }[q.check] || '' }, q.check), q.check_reason ? ': ' : '', make('bdi', {}, ...withLinks(q, q.check_reason)));
   for (const opinion of q.opinions) if (!q.replayed.some(one => one.by === opinion.by)) add(opinion.by, `${opinion.solution} ${opinion.agrees ? '✓ the same' : '✗ another'}`);
   if (q.confidence !== null) add('Confidence', `${(100 * q.confidence).toFixed(0)} %`);
   if (q.freshness) add('Freshness', make('span', { className: { FRESH: 'fresh', REFUSED: 'refused' }[q.freshness] || 'stale' }, q.freshness.toLowerCase()), q.age_s === null ? '' : `, observed ${seconds(q.age_s)} before`);
@@ -548,8 +562,8 @@ function facts(q, own) {
 }
 
 /* "[5]" in a reasoning is the fifth delta of its prompt, "[1-4]" are the first four, merged. */
-function withLinks(q) {
-  return q.think.split(/(\[\d+(?:-\d+)?\])/).map(part => {
+function withLinks(q, text = q.think) {
+  return text.split(/(\[\d+(?:-\d+)?\])/).map(part => {
     const number = /^\[(\d+)(?:-\d+)?\]$/.exec(part);
     const position = number ? q.deltas[Number(number[1]) - q.first_number] : undefined;
     if (position === undefined) return part;

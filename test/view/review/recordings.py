@@ -18,7 +18,14 @@ from embodied_r_ros.bags.own_messages import (
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.questions.wordings import PLACES, WORDINGS
-from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness
+from embodied_r_ros.types.answers import (
+    Answer,
+    AnswerKind,
+    Check,
+    Freshness,
+    RejectedCompletion,
+    ToolCall,
+)
 from embodied_r_ros.types.deltas import ModelInfo
 from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeMark
 from embodied_r_ros.types.geometry import Pose
@@ -35,6 +42,7 @@ if TYPE_CHECKING:
 
 FACTORY = BagMessageFactory()
 HOSTILE = '<img src=x onerror="document.title=\'broken\'"><script>document.title="broken"</script>'
+RIGHT_TO_LEFT = '\u202eكرسي'  # an override that would turn what follows it
 DISPLACEMENT = tuple(PLACES.values())
 ANSWERS = (
     # Both models speak of the same moment, and differ.
@@ -64,6 +72,24 @@ ANSWERS = (
         answer('run-4', f'What stands there? {HOSTILE}', (), SEEN),
         text=HOSTILE,
         observation_stamp_ns=5 * SECOND_NS,
+        sentence=f'{RIGHT_TO_LEFT} stands there [2] {HOSTILE}',
+        check=Check.UNSUPPORTED,
+        check_reason=f'[4] shows no {HOSTILE}',
+        calls=(
+            ToolCall(
+                'nearest',
+                ('robot', HOSTILE),
+                '2.5',
+                'm',
+                f'{RIGHT_TO_LEFT} is 2.5 m away.',
+                (3,),
+                (2,),
+                (2,),
+                (2 * SECOND_NS,),
+            ),
+            ToolCall('count', ('microwave',)),
+        ),
+        rejected=(RejectedCompletion(f'<answer>{HOSTILE}</answer>', 'no such [3]', 'nano'),),
     ),
     Answer(
         'run-5',

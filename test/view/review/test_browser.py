@@ -18,7 +18,7 @@ from embodied_r_ros.episodes.labels import labels_path, read_labels
 from embodied_r_ros.types.episodes import LabelKind
 import pytest
 
-from test.view.review.recordings import record
+from test.view.review.recordings import HOSTILE, record, RIGHT_TO_LEFT
 from test.view.review.test_recording import report_of
 
 if TYPE_CHECKING:
@@ -242,7 +242,21 @@ def test_what_the_camera_read_is_text(page: Page) -> None:
     page.open('?e=e1&q=run-4')
     assert '<script>' in page.text('#asked h2')
     assert page.driver.title.startswith('Review:')
-    assert page.all('#asked h2 img') == []
+    assert page.all('#asked img:not(.deltas img)') == []
+    facts = page.text('.facts')
+    assert f'In a sentence{RIGHT_TO_LEFT} stands there [2] <img' in facts
+    assert 'Checkunsupported: [4] shows no <img' in facts
+    rows = [row.get_attribute('textContent') for row in page.all('.calls li')]
+    assert rows[0] == (f'nearest(robot; {HOSTILE}) {RIGHT_TO_LEFT} is 2.5 m away. [2] landmark 3')
+    assert rows[1] == 'count(microwave) not known'
+    assert rows[2].startswith('no such [3] nano<answer><img')
+    # Text that runs the other way turns nothing beside it.
+    page.driver.execute_script('arguments[0].scrollIntoView()', page.all('.calls li')[0])
+    edge = 'return arguments[0].getBoundingClientRect().left'
+    code, words = page.all('.calls li code')[0], page.all('.calls li > bdi')[0]
+    assert page.driver.execute_script(edge, code) <= page.driver.execute_script(edge, words)
+    page.click('.calls button')  # "[2]"
+    page.until(lambda: page.address().get('t') == '1.00', 'the time of the second delta')
     assert page.errors() == []
 
 

@@ -102,6 +102,22 @@ def test_a_recording_is_shown_with_everything_that_belongs_to_an_answer(
     )  # fmt: skip
     assert (first['deltas'], first['first_number']) == ([0, 1, 2, 3], 1)
     assert first['prompt'].startswith('Seen:')
+    assert (first['check'], first['calls'], first['rejected']) == ('unchecked', [], [])
+    checked, refused = (one for one in shown['questions'] if one['id'] in {'run-4', 'run-5'})
+    assert (checked['check'], checked['check_reason'][:12]) == ('unsupported', '[4] shows no')
+    assert HOSTILE in checked['sentence']
+    assert checked['calls'][1] == {
+        'tool': 'count',
+        'arguments': ['microwave'],
+        'value': '',
+        'unit': '',
+        'text': '',
+        'landmark_ids': [],
+        'delta_ids': [],
+        'observations': [],
+    }
+    assert [one['reason'] for one in checked['rejected']] == ['no such [3]']
+    assert refused['check'] == ''  # nothing was answered
     assert [delta['t'] for delta in shown['deltas']] == [0.0, 1.0, 2.0, 3.0, 4.0]
     assert [mark['reason'] for mark in shown['film']['keyframes']] == ['low overlap'] * 5
     assert shown['film']['cameras'] == {'camera': [0.0, 1.0, 2.0, 3.0, 4.0]}
