@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 import json
@@ -27,7 +28,7 @@ from embodied_r_ros.cli.perceiver import (
     refuse_options_of_images,
 )
 from embodied_r_ros.common.errors import EmbodiedRError, InputError, ModelError
-from embodied_r_ros.common.files import make_empty_folder, shared_path
+from embodied_r_ros.common.files import make_empty_folder
 from embodied_r_ros.episodes.offline import (
     answer_to_json,
     check_source,
@@ -50,7 +51,7 @@ from embodied_r_ros.episodes.recall_report import (
 )
 from embodied_r_ros.reasoning.image_targets import asked_kind
 from embodied_r_ros.reasoning.question import Phase, Question, question_problem, ReasonerConfig
-from embodied_r_ros.serving.profiles import reasoner_config
+from embodied_r_ros.serving.profiles import load_profile, reasoner_config
 from embodied_r_ros.serving.servers import served_model, served_reasoner
 from embodied_r_ros.view.sheet import write_place_picture
 from tqdm import tqdm
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.episodes.recall import RecallQuery
     from embodied_r_ros.episodes.recall_report import RecordingAnswer
 
-_PROFILE = 'embedded'  # that of the model which answers where none is named
+_PROFILE = 'tools'  # where no model is named
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -183,7 +184,8 @@ def main(args: argparse.Namespace) -> int:
     if args.picture and (known := listed[0].question.shown):
         write_place_picture(args.picture, known.image, answer.text)
     values = answer_to_json(answer)
-    print(json.dumps(values, ensure_ascii=False) if args.json else values['answer'])
+    told = values['text'] or values['answer']
+    print(json.dumps(values, ensure_ascii=False) if args.json else told)
     return 0
 
 
@@ -224,11 +226,16 @@ def _config(args: argparse.Namespace) -> ReasonerConfig:
     )
 
 
-def _reasoner(args: argparse.Namespace) -> AbstractContextManager[ChatConfig]:
-    """The model that answers, while it is needed."""
-    if args.profile:
-        return served_reasoner(args.profile, say)
-    return served_model(args.model or str(shared_path('models', 'nano')), say)
+def _reasoner(args: argparse.Namespace) -> AbstractContextManager[ChatConfig | None]:
+    """The model that answers, while it is needed; None: the tools of the scene answer."""
+    profile = '' if args.model else args.profile or _PROFILE
+    if args.show_image and not args.profile:
+        msg = '--show-image needs a model that reads images: give --model or --profile'
+        if not args.model:
+            raise InputError(msg)
+    if profile and load_profile(profile).has_no_model:
+        return nullcontext()
+    return served_reasoner(profile, say) if profile else served_model(args.model, say)
 
 
 def _sight(args: argparse.Namespace) -> Sight:

@@ -286,17 +286,21 @@ def has_recorded_deltas(path: Path) -> bool:
 
 
 class SceneAsker:
-    """Asks a model about one recording; the newest observation is now."""
+    """Answers questions about one recording; the newest observation is now."""
 
-    def __init__(self, scene: RecordingScene, chat: ChatConfig, config: ReasonerConfig) -> None:
-        """Reach the model.
+    def __init__(
+        self, scene: RecordingScene, chat: ChatConfig | None, config: ReasonerConfig
+    ) -> None:
+        """Reach the model; without one, the tools of the scene answer.
 
         Raises:
             InputError: The model server does not answer.
+            ConfigError: There is no model, and what reads questions is not installed.
         """
-        client = HttpChatClient(chat)
+        client = HttpChatClient(chat) if chat else None
         try:
-            client.info(_INFO_S)
+            if client:
+                client.info(_INFO_S)
         except ModelError as error:
             raise InputError(str(error)) from None
         self._scene, self._map = scene, _map_to_tell(scene, config)
