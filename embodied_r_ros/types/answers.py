@@ -31,6 +31,14 @@ class Freshness(Enum):
     REFUSED = 3  # nothing to answer from, or nothing that could answer
 
 
+class Check(Enum):
+    """Whether an answer and its reasoning agree with what was seen."""
+
+    UNCHECKED = 0  # nothing in it could be checked, or it is unknown
+    VERIFIED = 1
+    UNSUPPORTED = 2  # a sentence of it has no support
+
+
 @dataclass(frozen=True)
 class FocusText:
     """What one keyframe shows about a question."""
