@@ -42,14 +42,25 @@ _NEGATED = re.compile(
     r"haven't|hasn't|didn't|don't|doesn't|can't|couldn't|absent|lacks?|missing|unknown|whether|"
     r'if)\b'
 )
-_TURN = re.compile(r'\b(?:turn\w*|rotat\w*|heading|swung|spun|(?:left|right) sum|balance)\b')
+_TURN = re.compile(r'\b(?:turn(?:s|ed|ing)?(?! up)|facing|rotat\w*|heading|swung|spun|(?:left|right) sum|balance)\b')
 _MOVE = re.compile(
     r'\b(?:mov\w+|forward|backward|went|go|drove|walk\w*|travel\w*|way|path|came|advanc\w+)\b'
 )
 _SIZE = re.compile(
-    r'\b(?:wide|tall\w*|high\w*|long|deep|height|length|width|depth|size\w*|measur\w+|across|by|x|'
+    r'\b(?:wide|tall\w*|high\w*|long|deep|height|length|width|depth|size\w*|measur\w+|across|x|'
     r'extents?|dimensions?|large|big)\b'
 )
+_SIZE_AFTER = re.compile(
+    r'[\s(]*(?:in (?:x|y|z|height|length|width|depth|size)|wide|tall|high|long|deep|across|by|x|'
+    r'\u00d7)\b'
+)
+_APART = re.compile(r'\s*(?:away|apart|from|off|between|to)\b')
+_ROBOTS = re.compile(r"\b(?:i|i've|i'm|my|me|we|robot|camera|you|here)\b")
+_ROBOT: Labels = ('',)  # as what something was said of
+_GAP = re.compile(
+    r'\b(?:apart|between|from|edges?|close to|near|next to|gap|distance|beside|to the|middles?)\b'
+)
+
 _PLACE_NOW = re.compile(
     r'\b(?:map|maps|now|position|pose|from (?:here|me)|start|in all|total|stands?|edge)\b'
 )
@@ -62,10 +73,14 @@ _GONE = re.compile(
     r'\b(?:gone|disappear\w*|vanish\w*|dropp?(?:ed|s)? out|out of (?:view|sight)|removed|'
     r'left the view|no longer|leaves? (?:the )?view)\b'
 )
+_SHOWN = re.compile(
+    r"\b(?:it|they|them|one|both)\b.*\b(?:seen|saw|visible|in view|appear\w*|shown|shows?|back|"
+    r"lists?|observed|there|again|last)\b|\b(?:saw|see) (?:it|them)\b|\bit's (?:there|back)\b"
+)
 _NEW = re.compile(r'\b(?:under new|(?:is|are|was|were|as) new)\b')
 _PRESENT = re.compile(r'\b(?:present|still there|still (?:in|on) the map)\b')
 _MOVED = re.compile(r'\b(?:was|were|had|has|have|been|only)\s+moved\b')
-_AGAIN = re.compile(r'\b(?:one|another|third|second|other|first|fourth)\b')
+_AGAIN = re.compile(r'\b(?:one|another|third|second|other|first|fourth|them|two)\b')
 _STILL = re.compile(
     r'\bonly (?:turn|rotat)\w*|\b(?:turn|rotation)s? only|\bno (?:forward )?moves?\b'
 )
@@ -191,6 +206,7 @@ class _Checker:
         self.said: list[_Said] = []
         self.subjects: list[Labels] = []  # that the last sentence with names was about
         self.letter = ''
+        self.angle: tuple[Number, Labels] | None = None
         self.named: list[Labels] = []
         self.sentence = self.question
 
@@ -220,11 +236,13 @@ class _Checker:
             _UnsupportedError: Something in it has no support.
         """
         self.sentence = sentence = self._read(text)
+        self.angle = None
         self._check_refs()
         for mention in sentence.names:
             self._check_name(mention)
         self._check_places()
         self._check_status()
+        self._check_also()
         self._check_numbers()
         self._check_turns()
         self._check_comparison()
@@ -242,11 +260,26 @@ class _Checker:
         for ref in refs:
             if any(not 1 <= number <= self.book.count for number in ref.numbers):
                 self._fail(f'there are {self.book.count} observations')
+            self._check_shown(ref)
         for one, other in zip(refs, refs[1:], strict=False):
             between = self.sentence.text[one.end : other.start].lower()
             if re.fullmatch(r'[\s,(]*(?:(?:is|was|i\.?e[.,]?)\s+)?(?:the\s+)?(?:very\s+)?', between):
                 if one.numbers != other.numbers:
                     self._fail('these are two observations')
+
+    def _check_shown(self, ref: References) -> None:
+        """Check 'it was seen in [3]', where no name stands by it."""
+        start, end = self.sentence.clause(ref.start)
+        names = [m for m in self.sentence.names if start <= m.start < end and m.labels]
+        clause = self.sentence.clause_text(ref.start)
+        if names or ref.is_soft or not _SHOWN.search(clause) or _NEGATED.search(clause):
+            return
+        subjects = self._subjects_at(ref.start, ref.end)[:1]
+        seen = self.book.seen if _GONE.search(clause) else self.book.in_view
+        for labels in subjects:
+            for number in ref.numbers:
+                if not seen(labels, number):
+                    self._fail(f'[{number}] does not show it', labels)
 
     def _check_name(self, mention: Mention) -> None:
         if not mention.labels:
@@ -261,10 +294,11 @@ class _Checker:
         if ref := self._ref_of(mention.start, mention.end):
             clause = self.sentence.clause_text(mention.start)
             is_loose = bool(_GONE.search(clause) or _NEGATED.search(clause))
-            for number in ref.numbers:
-                seen = self.book.seen if is_loose else self.book.in_view
-                if not seen(mention.labels, number) and not _NEGATED.search(clause):
-                    self._fail(f'[{number}] does not show {mention.text}', mention.labels)
+            seen = self.book.seen if is_loose else self.book.in_view
+            missing = [n for n in ref.numbers if not seen(mention.labels, n)]
+            is_any = ref.is_range and len(self.sentence.names) > 1
+            if len(missing) > (len(ref.numbers) - 1) * is_any and not _NEGATED.search(clause):
+                self._fail(f'[{missing[0]}] does not show {mention.text}', mention.labels)
 
     def _ref_of(self, start: int, end: int) -> References | None:
         """The observation that governs a place of the sentence; None: none does for sure."""
@@ -339,6 +373,16 @@ class _Checker:
                 if not any(self._has_status(each, kind, ref) for each in subjects[:1]):
                     self._fail(f'nothing shows that it is {kind}', subjects[0])
 
+    def _check_also(self) -> None:
+        """Check 'the chair was also last seen then'."""
+        match = _ALSO_LAST.search(self.sentence.text.lower())
+        names = [m.labels for m in self.sentence.names if m.labels]
+        others = [each for each in (*self.subjects, *self.asked) if each not in names]
+        if match and names and others:
+            own, other = (self.book.measure(match[1], each) for each in (names[0], others[0]))
+            if own != other:
+                self._fail('it was seen at another time', names[0])
+
     def _near_ref(self, at: int) -> References | None:
         refs = [r for r in self.sentence.refs if r.end <= at and not r.is_soft]
         return refs[-1] if refs and ';' not in self.sentence.text[refs[-1].end : at] else None
@@ -348,8 +392,10 @@ class _Checker:
         things = self.book.things(labels)
         if kind == 'present':
             return any(not thing.is_gone for thing in things)
-        if kind == 'gone' and any(thing.is_gone for thing in things) and not ref:
-            return True
+        if kind == 'gone' and not ref:
+            of_map = re.search(r'\b(?:status|map|marked)\b', self.sentence.text.lower())
+            if of_map or any(thing.is_gone for thing in things):
+                return any(thing.is_gone for thing in things)
         numbers = ref.numbers if ref else range(1, self.book.count + 1)
         found = [
             any(i.status is wanted[kind] for i in self.book.seen(labels, n)) for n in numbers
@@ -370,6 +416,8 @@ class _Checker:
             if isinstance(claim, Number):
                 if claim.start not in results:
                     self._check_number(claim, joint)
+                else:
+                    self._say(claim, self._subjects_at(claim.start, claim.end)[:1])
             else:
                 self._check_side(claim, joint)
 
@@ -386,7 +434,6 @@ class _Checker:
             elif following and between in ('=', '\u2248', 'is', 'makes', '=>') and len(terms) > 1:
                 self._check_sum(terms, following)
                 results.add(following.start)
-                self._say(following, self._subjects_at(following.start, following.end)[:1])
                 terms = []
             else:
                 terms = []
@@ -412,6 +459,9 @@ class _Checker:
 
     def _say(self, number: Number, subjects: Sequence[Labels]) -> None:
         labels = subjects[0] if subjects else ()
+        clause = self.sentence.clause_text(number.start)
+        if not self._names_in(number) and _TURN.search(clause) and _ROBOTS.search(clause):
+            labels = _ROBOT
         said = _Said(number.value, number.dimension, number.half, number.side, labels)
         self.said = [*self.said, said][-_MOST_KNOWN:]
 
@@ -421,15 +471,18 @@ class _Checker:
         ref, is_hard = self._ref_of_number(number)
         both = re.search(r'\bboth\b', self.sentence.clause_text(number.start))
         numbers = ref.numbers if ref else ()
-        if ref and is_hard:
-            is_known = self._is_in(number, subjects, ref, joint)
-        elif both and not self.sentence.names:
-            is_known = all(self._is_fact(number, [each], numbers) for each in subjects)
-        else:
-            is_known = self._is_fact(number, subjects, numbers)
+        each_of = [[each] for each in subjects] if both and not self.sentence.names else [subjects]
+        is_known = all(
+            self._is_in(number, those, ref, joint)
+            if ref and is_hard
+            else self._is_fact(number, those, numbers)
+            for those in each_of
+        )
         if not is_known:
             self._fail(f'nothing tells {number.text} {number.side}', subjects[0] if subjects else ())
         self._say(number, subjects)
+        if number.dimension == 'angle' and number.side in ('left', 'right'):
+            self.angle = (number, subjects[0]) if subjects and not ref else None
 
     def _with_side(self, number: Number) -> Number:
         """The number with the side of the list that it stands in: 'to the right: 40°, 65°'."""
@@ -456,6 +509,13 @@ class _Checker:
         if not before:
             return None, False
         between = text[before[-1].end : number.start].lower()
+        first, _ = self.sentence.clause(number.start)
+        clause = self.sentence.clause_text(number.start)
+        if before[-1].start < first and re.search(r'\bi\b', clause):
+            if _TURN.search(clause) or _MOVE.search(clause):
+                return before[-1], False
+        if re.search(r'\bturn of\b', clause):
+            return before[-1], False
         is_over = re.search(
             r'[;=]|\b(?:so|while|whereas|but|map|now|since|afterwards|then|beginning|start|total|'
             r'in all|sum|that makes|altogether)\b',
@@ -480,9 +540,8 @@ class _Checker:
             if joint.narrow(self, labels, ref, number, lambda i: _fits(number, i)):
                 return True
             between = self.sentence.text[ref.end : number.start].lower()
-            if (_SIZE.search(clause) or _PLACE_NOW.search(between)) and self._is_fact(
-                number, [labels], ()
-            ):
+            is_size = number.dimension == 'length' and self._is_of_size(number)
+            if (is_size or _PLACE_NOW.search(between)) and self._is_fact(number, [labels], ()):
                 return True
         return False
 
@@ -513,60 +572,92 @@ class _Checker:
         else:
             return True
         if number.dimension == 'angle':
-            if any(_is_turned(number, value, 5.0) for value in values):
+            slack = 5.0 if number.is_hedged else 3.0
+            if any(_is_turned(number, value, slack) for value in values):
                 return True
-        elif any(_near(number, value, 0.05) for value in values):
+        elif any(_near(number, value, 0.02) for value in values):
             return True
         return number.side not in ('left', 'right') and self._is_sum(number)
 
     def _partners(self, number: Number, subjects: Sequence[Labels]) -> tuple[list[Labels], bool]:
         """Names that a number may relate the subject to, and whether it must."""
         names = [m for m in self.sentence.names if m.labels]
-        first, last = self.sentence.clause(number.start)
-        own = [m for m in names if first <= m.start < last]
-        text = self.sentence.text.lower()
+        text = self.sentence.text
         after = [m for m in names if m.start >= number.end][:1]
-        link = r'\s*(?:away\s+|off\s+|apart\s+)?(?:from|to)\s+(?:the\s+|an?\s+|my\s+)?(?:\w+\s+)?'
-        if after and re.fullmatch(link, text[number.end : after[0].start]):
-            return [after[0].labels], True
-        before = [m for m in own if m.end <= number.start]
+        before = [m for m in self._names_in(number) if m.end <= number.start]
+        context = [m.labels for m in names if m.end <= number.start]
+        context = [*reversed(context), *self.subjects, *self.asked]
+        others = [each for each in dict.fromkeys(context) if each not in subjects[:1]]
+        link = r'\s*(?:(?:away|off|apart)\s+)?(?:from|to)\s+(?:(?:the|an?|my)\s+)?(?:\w+\s+)?'
+        if after and 'belong' not in text and re.fullmatch(link, text[number.end : after[0].start]):
+            return [after[0].labels], bool(before) or after[0].labels not in subjects
+        if re.match(r'\s*(?:away\s+)?from (?:it|them)\b', text[number.end :]):
+            return others, True
         if len(before) > 1:
             between = text[before[-2].end : before[-1].start]
-            joined = re.fullmatch(r'\s*(?:and|to|from|[-\u2013\u2192])\s+(?:the\s+|an?\s+)?', between)
-            close_to = re.search(r'\b(?:to|from|of|and)\b', between)
-            if joined or close_to:
+            if re.search(r'\b(?:to|from|of|and)\b|[-\u2013\u2192]', between):
                 return [before[-2].labels], True
-        others = [m.labels for m in names] + self.subjects + self.asked
-        return [each for each in dict.fromkeys(others) if each not in subjects[:1]], False
+        return others, False
 
     def _lengths(self, number: Number, subjects: Sequence[Labels], clause: str) -> list[float]:
-        book = self.book
+        book, text = self.book, self.sentence.text.lower()
         partners, must = self._partners(number, subjects)
-        near = self._around(number)
+        own_names = self._names_in(number)
         values: list[float] = []
-        is_robots = _MOVE.search(clause) or not self.sentence.names
-        if is_robots:
+        if number.side == 'backward':
+            return [m for side, m in book.moves(book.items) if side == 'backward']
+        if not own_names and (_MOVE.search(clause) or not self.sentence.names):
             values += book.motion_lengths()
+        if self._is_of_size(number):
+            return values + [v for labels in subjects for v in book.sizes(labels)]
+        is_about_gaps = bool(self._asked_to()) or bool(_GAP.search(self.question.text.lower()))
+        is_gap = must or bool(_GAP.search(clause)) or is_about_gaps
+        along = bool(re.search(r'\b(?:along|axis|middles?|in [xyz])\b', text))
         for labels in subjects:
-            for other in partners:
-                values += book.gaps(labels, other)
-            if must:
+            for other in partners if is_gap else ():
+                values += book.gaps(labels, other, along=along)
+            if must or (self._asked_to() and not _ROBOTS.search(text) and not self.sentence.refs):
                 continue
-            if _SIZE.search(near) or _SIZE.search(self.question.text.lower()):
+            values += self._distances(labels, text)
+            if _SIZE.search(self.question.text.lower()):
                 values += book.sizes(labels)
-            if not re.search(r'\b(?:wide|tall|high|deep)\b', near):
-                values += book.distances(labels)
-                if not re.search(r'\bmap\b', clause):
-                    values += book.observed_distances(labels)
         return values
 
-    def _around(self, number: Number) -> str:
-        return self.sentence.text[max(0, number.start - 40) : number.end + 20].lower()
+    def _distances(self, labels: Labels, text: str) -> list[float]:
+        """How far a thing is or was, where it was in the direction that was said before."""
+        book, angle = self.book, self.angle
+        of_map = re.search(r'\bmap\b', text) and not self.sentence.refs
+        if angle and angle[1] == labels and not of_map:
+            items = (i for n in book.items for i in book.in_view(labels, n))
+            own = [i.distance_m for i in items if _fits(angle[0], i)]
+            now = [v for v in book.bearings(labels) if _is_turned(angle[0], v, 5.0)]
+            return [*own, *(book.distances(labels) if now else [])]
+        values = book.distances(labels)
+        return values if of_map else values + book.observed_distances(labels)
+
+    def _names_in(self, number: Number) -> list[Mention]:
+        start, end = self.sentence.clause(number.start)
+        return [m for m in self.sentence.names if start <= m.start < end and m.labels]
+
+    def _is_of_size(self, number: Number) -> bool:
+        """Tell whether a length is said to be an extent: '2 m wide', 'measures 2 m'."""
+        after = self.sentence.text[number.end :].lower()
+        if _SIZE_AFTER.match(after):
+            return True
+        names = [m.end for m in self.sentence.names if m.end <= number.start]
+        before = self.sentence.text[max(names, default=0) : number.start].lower()
+        is_size = _SIZE.search(before) or re.search(r'\bby\s*$', before)
+        return bool(is_size) and not _APART.match(after)
 
     def _angles(self, number: Number, subjects: Sequence[Labels], clause: str) -> list[float]:
-        book = self.book
-        is_robots = bool(_TURN.search(clause)) or not self.sentence.names
-        values = book.motion_angles() if is_robots else []
+        book, text = self.book, self.sentence.text.lower()
+        own_names = self._names_in(number)
+        is_turn = bool(_TURN.search(clause)) and not own_names
+        if re.search(r'\bstart\b(?! of| with)', text[: number.start]) and not own_names:
+            return book.start_bearings()
+        values = book.motion_angles() if is_turn or not self.sentence.names else []
+        if is_turn and re.search(r'\b(?:turned|i)\b', clause):
+            return values
         if number.side in ('up', 'down'):
             items = [i for s in subjects for n in book.items for i in book.in_view(s, n)]
             sign = 1 if number.side == 'up' else -1
@@ -578,7 +669,7 @@ class _Checker:
             if must:
                 continue
             values += [*book.bearings(labels), *book.stances(labels, names[:4])]
-            if not re.search(r'\bmap\b', clause):
+            if not re.search(r'\bmap\b', text):
                 values += book.observed_bearings(labels)
         return values
 
@@ -609,6 +700,11 @@ class _Checker:
         )
         if in_sum and any(close(number.value, s.value, s.half * 1.05) for s in self.said):
             return True
+        if _ALL.match(after):
+            listed = [len(book.items[n]) for n in refs]
+            listed += [sum(i.status is not ItemStatus.LEFT for i in book.items[n]) for n in refs]
+            names = [len(self.sentence.names), len(set(self.named))]
+            return number.value in [*book.place_counts(), *map(float, listed + names)]
         if following and following[0].labels:
             labels = following[0].labels
             shown = [len(book.in_view(labels, n)) for n in refs or book.items]
@@ -616,11 +712,6 @@ class _Checker:
             return number.value in known
         if re.match(r'\s*of (?:them|the|these|those)\b', after):
             return any(number.value <= max(book.counts(s)) for s in subjects)
-        if _ALL.match(after):
-            listed = [len(book.items[n]) for n in refs]
-            listed += [sum(i.status is not ItemStatus.LEFT for i in book.items[n]) for n in refs]
-            names = [len(self.sentence.names), len(set(self.named))]
-            return number.value in [*book.place_counts(), *map(float, listed + names)]
         return number.value in self._bare_counts(subjects, refs, after)
 
     def _bare_counts(
@@ -650,20 +741,22 @@ class _Checker:
         if not subjects or _TURN.search(clause) or re.search(r'\b(?:start|side of)\b', clause):
             return
         labels = subjects[0]
-        self.said.append(_Said(math.nan, 'side', 0.0, side.side, labels))
         ref = self._ref_of(side.start, side.end)
         if ref:
             is_known = joint.narrow(
                 self, labels, ref, side, lambda i: _is_side(side.side, math.degrees(i.bearing_rad), 12)
             )
         else:
-            known = [*self.book.bearings(labels)[:9], *self.book.stances(labels, self.asked)]
-            known = known or self.book.observed_bearings(labels)
-            if self.book.observed_bearings(labels) and 'map' not in clause:
+            said = [s.side for s in self.said if s.labels == labels and s.side in ('left', 'right')]
+            known = [*self.book.bearings_now(labels), *self.book.stances(labels, self.asked)]
+            if not known or re.search(r'\b(?:was|were|had|stood)\b', clause):
                 known = [*known, *self.book.observed_bearings(labels)]
+            if said and re.match(r'\W*(?:that|this|so|which)', self.sentence.text.lower()):
+                known = [v for v in known if _is_side(said[-1], v, 45)]
             is_known = any(_is_side(side.side, value, 45) for value in known)
         if not is_known:
             self._fail(f'it is not {side.side}', labels)
+        self.said.append(_Said(math.nan, 'side', 0.0, side.side, labels))
 
     def _check_turns(self) -> None:
         """Check what the robot is said to have done at observations, without an amount."""
@@ -703,7 +796,9 @@ class _Checker:
         to = next((m.labels for m in rest if _is_to(text, at, m)), ())
         than = [m.labels for m in rest if m.labels != to and 'than' in text[at : m.start]]
         others = than or [each for each in self._choices() if each not in (to, subject.labels)]
-        number = next((r.numbers[0] for r in self.sentence.refs), 0) or self._asked_number()
+        start, end = self.sentence.clause(at)
+        refs = [r.numbers[0] for r in self.sentence.refs if start <= r.start < end]
+        number = refs[0] if refs else self._asked_number()
         to = to or (self._asked_to() if what == 'distance' and not than else ())
         self._compare(what, sign, subject.labels, others, (to, number))
 
@@ -770,7 +865,8 @@ class _Checker:
         is_bare = number_in(text) is not None and not re.search(r'[^\W\d_]', text)
         if is_bare and not _AMOUNT.search(question):
             self._fail('a number is no answer to this')
-        if _YES_NO.match(question) and ' or ' not in question:
+        is_open = re.search(r'\b(?:or|any(?:thing|one|body|where)?|something|someone)\b', question)
+        if _YES_NO.match(question) and not is_open:
             if not re.match(r'\W*(?:yes|no)\b', text.lower()):
                 self._fail('the question asks for yes or no')
 
@@ -934,7 +1030,8 @@ def _fits(number: Number, item: Item) -> bool:
 
 def _near(number: Number, truth: float, share: float) -> bool:
     share = max(share, 0.05 if number.is_hedged else 0.0)
-    return close(abs(number.value), abs(truth), max(number.half * 1.1, share * abs(truth)))
+    half = min(number.half * 1.1, 0.12 * abs(number.value) + 1e-6)
+    return close(abs(number.value), abs(truth), max(half, share * abs(truth)))
 
 
 def _is_turned(number: Number, truth: float, slack: float) -> bool:
@@ -963,7 +1060,7 @@ def _is_same(number: Number, said: _Said, unit: Quantity | None) -> bool:
         value, dimension = value * factor, unit.dimension
     if dimension and said.dimension and dimension != said.dimension:
         return False
-    slack = max(number.half, said.half) * 1.05
+    slack = min(max(number.half, said.half) * 1.05, 0.1 * abs(value) + 1e-6)
     return close(abs(value), abs(said.value), max(slack, 0.03 * abs(value) * bool(dimension)))
 
 

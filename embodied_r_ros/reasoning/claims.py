@@ -24,13 +24,17 @@ _UNIT = (
 _WORDS = (
     'two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen'
 ).split()
-_COUNTS = {word: number for number, word in enumerate(_WORDS, 2)} | {'both': 2, 'twice': 2}
+_COUNTS = {word: number for number, word in enumerate(_WORDS, 2)} | {'twice': 2}
 _NUMBER = re.compile(
     r'(?<![\w.,\[°-])(?P<digits>-?\d+(?:\.\d+)?)(?!\.?\d|(?:st|nd|rd|th)\b)'
     rf'(?:[ -]?(?P<unit>{_UNIT})(?![\w²]))?(?!\w)|\b(?P<word>{"|".join(_COUNTS)})\b'
     rf'(?:[ -](?P<word_unit>met(?:er|re)s?|degrees?|seconds?|feet|foot)\b)?',
     re.IGNORECASE,
 )
+_TIMES = re.compile(
+    rf'(?:\s*(?:x|by|×)\s*[\d.]+)+\s*(?P<unit>{_UNIT})?(?!\s*=)(?![\w.]*\s*[=+])', re.IGNORECASE
+)
+_TIMES_BEFORE = re.compile(r'[\d.]\s*(?:x|by|×)\s*(?P<unit>)$', re.IGNORECASE)
 _PLACE = re.compile(r'\(\s*(-?\d+(?:\.\d+)?)\s*[,;]\s*(-?\d+(?:\.\d+)?)(?:\s*[,;]\s*[-.\d]+)?\s*\)')
 _REF = r'\[\d+(?:\s*[-–]\s*\d+)?\]'
 _NTH = 'first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth'.split()
@@ -70,7 +74,7 @@ _HEDGE = re.compile(
 )
 _BREAK = re.compile(
     r'[,;:()"]\s*|\s+-\s+|\s(?:and|but|while|so|where|which|since|though|although|because|then|'
-    r'with|whereas)\s',
+    r'whereas)\s',
     re.IGNORECASE,
 )
 _SENTENCE = re.compile(r'(?<=[.!?])["\')]*\s+(?=[A-Z\[("\'*\d-])|\s*\n+\s*')
@@ -96,6 +100,7 @@ class References:
     end: int
     numbers: tuple[int, ...]
     is_soft: bool = False  # 'before [6]': what is said of it may be of another one
+    is_range: bool = False  # '[1] to [5]'
 
 
 @dataclass(frozen=True)
@@ -198,15 +203,17 @@ def _is_turn(before: str) -> bool:
 def _references(text: str, count: int) -> list[References]:
     found = []
     for match in _REFS.finditer(text):
-        nth = (match['nth'] or '').lower()
+        nth, is_range = (match['nth'] or '').lower(), False
         if nth or match['cardinal']:
             numbers = [_ordinal(nth, count) if nth else int(match['cardinal'])]
         else:
             numbers = [int(digits) for digits in re.findall(r'\d+', match[0])]
+            is_range = bool(_RANGE.search(match[0]))
             for span in _RANGE.finditer(match[0]):
                 numbers += range(int(span[1]) + 1, min(int(span[2]), int(span[1]) + 999))
         is_soft = bool(_SOFT.search(text[: match.start()].lower()))
-        found.append(References(match.start(), match.end(), tuple(sorted(set(numbers))), is_soft))
+        numbers = sorted(set(numbers))
+        found.append(References(match.start(), match.end(), tuple(numbers), is_soft, is_range))
     return found
 
 
@@ -226,6 +233,9 @@ def _unit(unit: str) -> Quantity | None:
 def _number(match: re.Match[str], text: str) -> Number | None:
     """The number of a match; None: a share, or one that is none."""
     word, spelling = match['word'], match['unit'] or match['word_unit'] or ''
+    times = _TIMES.match(text[match.end() :]) or _TIMES_BEFORE.search(text[: match.start()])
+    if times and not spelling and not word:
+        spelling = times['unit'] or 'm'
     unit = _unit(spelling.lower()) if spelling else None
     if unit and unit.dimension == 'share':
         return None

@@ -93,12 +93,8 @@ class FactBook:
         return [
             value
             for point in self._ends()
-            for thing, place in self.placed(labels)
-            for value in (
-                math.dist(point.position, place),
-                level_m(point.position, place),
-                _to_box(point.position, thing),
-            )
+            for _, place in self.placed(labels)
+            for value in (math.dist(point.position, place), level_m(point.position, place))
         ]
 
     def observed_distances(self, labels: Labels) -> list[float]:
@@ -106,8 +102,8 @@ class FactBook:
         items = (i for number in self.items for i in self.in_view(labels, number))
         return [i.distance_m for i in items if i.distance_m == i.distance_m]
 
-    def gaps(self, labels: Labels, others: Labels) -> list[float]:
-        """How far things of two names are apart: closest points, middles, along the axes."""
+    def gaps(self, labels: Labels, others: Labels, *, along: bool = False) -> list[float]:
+        """How far things of two names are apart: closest points, middles, along level axes."""
         return [
             value
             for one, a in self.placed(labels)
@@ -117,9 +113,7 @@ class FactBook:
                 gap_m(one.as_landmark(), other.as_landmark()),
                 math.dist(a, b),
                 level_m(a, b),
-                *(abs(p - q) for p, q in zip(a, b, strict=True)),
-                _to_box(a, other),
-                _to_box(b, one),
+                *([abs(p - q) for p, q in zip(a[:2], b[:2], strict=True)] if along else []),
             )
         ]
 
@@ -132,6 +126,20 @@ class FactBook:
     def bearings(self, labels: Labels) -> list[float]:
         """Directions of things from the robot now, and from the start."""
         return [bearing_deg(p, place) for p in self._ends() for _, place in self.placed(labels)]
+
+    def bearings_now(self, labels: Labels) -> list[float]:
+        """Directions of things from the robot now."""
+        ends = self._ends()[:1]
+        return [bearing_deg(p, place) for p in ends for _, place in self.placed(labels)]
+
+    def start_bearings(self) -> list[float]:
+        """Direction of the start from the robot, the other way round, and the heading."""
+        points = self.scene.path
+        if not points:
+            return []
+        first, last = points[0], points[-1]
+        turned = _wrapped(math.degrees(last.yaw_rad - first.yaw_rad))
+        return [bearing_deg(last, first.position), bearing_deg(first, last.position), turned]
 
     def observed_bearings(self, labels: Labels) -> list[float]:
         """Directions of things in observations."""
@@ -206,16 +214,10 @@ class FactBook:
         values = [*turns, left, right, left + right] if turns else []
         points = self.scene.path
         values += [math.degrees(point.yaw_rad) for point in points[-1:]]
-        if points:
-            first, last = points[0], points[-1]
-            values.append(_wrapped(math.degrees(last.yaw_rad - first.yaw_rad)))
-            if level_m(first.position, last.position) > 0:
-                values += [bearing_deg(last, first.position), bearing_deg(first, last.position)]
-        for tool in ('turn',):
-            facts = self.scene.motion(tool).facts
-            values += [facts[k] for k in ('turn_deg', 'left_deg') if k in facts]
-            values += [-facts['right_deg']] if 'right_deg' in facts else []
-        return values
+        facts = self.scene.motion('turn').facts
+        values += [facts[k] for k in ('turn_deg', 'left_deg') if k in facts]
+        values += [-facts['right_deg']] if 'right_deg' in facts else []
+        return values + self.start_bearings()
 
     def motion_lengths(self) -> list[float]:
         """Moves, the length of the way, and how far the start is."""
@@ -319,17 +321,6 @@ def sums(values: Sequence[float]) -> list[float]:
     for a, b in combinations(values, 2):
         found += [a + b, abs(a - b), a * b]
     return found
-
-
-def _to_box(place: Position, thing: Thing) -> float:
-    """Distance of a place from the closest point of a thing."""
-    assert thing.position is not None
-    half = [side / 2 for side in thing.size or (0.0, 0.0, 0.0)]
-    return math.hypot(
-        *(
-            max(0.0, abs(p - q) - h) for p, q, h in zip(place, thing.position, half, strict=True)
-        )
-    )
 
 
 def _wrapped(degrees: float) -> float:
