@@ -56,6 +56,8 @@ _SIZE_AFTER = re.compile(
 )
 _APART = re.compile(r'\s*(?:away|apart|from|off|between|to)\b')
 _ROBOTS = re.compile(r"\b(?:i|i've|i'm|my|me|we|robot|camera|you|here)\b")
+_STANDING = re.compile(r'\b(?:at|by|beside|next to|from|near)\s+(?:the\s+)?$')
+_FACING = re.compile(r'\b(?:fac(?:e|es|ing)|towards?|look(?:s|ing)? at)\s+(?:the\s+)?$')
 _ROBOT: Labels = ('',)  # as what something was said of
 _GAP = re.compile(
     r'\b(?:apart|between|from|edges?|close to|near|next to|gap|distance|beside|to the|middles?)\b'
@@ -105,6 +107,25 @@ _EXISTS = re.compile(
 _LETTER = re.compile(
     r"(?:\b(?:so|hence|option|answer|answer is|is|it's|choose|pick|thus|therefore|choice)"
     r"|\u2192|->)\s*:?\s*\(?([A-F])\)?(?![\w'])(?=\W*$|[.,;:)!]|\s+is\b)"
+)
+_NOUN = r'(?P<noun>[a-z-]+(?:\s[a-z-]+)?)'
+_SUBJECT = re.compile(
+    rf'(?:^|[,;:]\s+|\band\s+|\bso\s+|\bwhile\s+)(?:the|an?)\s+{_NOUN}\s+(?:is|was|are|were|stands?|'
+    r'stood|appears?|appeared|comes?|came|shows? up|turn(?:s|ed) up)\b'
+)
+_LISTED = re.compile(rf'(?:,|\band|:)\s+an?\s+{_NOUN}(?=\s*[,;.]|\s+and\b|$)')
+_ASKED_NOUN = re.compile(
+    r'\b(?:see|saw|seen|there|where(?: is|\'s| are)?)\s+(?:an?|any|the)\s+'
+    r'(?P<noun>[a-z]+(?:\s(?!is\b|was\b|in\b|here\b|on\b|anywhere\b|at\b|around\b)[a-z]+)?)'
+)
+_NEUTRAL = frozenset(
+    'angle answer area axis bearing bit camera choice closest count data delta difference direction '
+    'distance door edge end farthest figure final first floor gap heading highest images item items '
+    'landmark largest last latest least left line list longest map middle moment motion most move '
+    'movement nearest next number object objects observation one only option order other others '
+    'path place point position question rest result right robot room rotation route same scene '
+    'second side sighting size smallest start step sum text thing things third time total turn '
+    'value values view way while whole bounding box boxes'.split()
 )
 # What compares things, by which number of theirs, and whether the larger one wins.
 _COMPARE = tuple(
@@ -202,6 +223,7 @@ class _Checker:
             dict.fromkeys(m.labels for m in self.question.names if m.labels)
         )
         self.options = list(options)
+        self._unknown = self._unknown_nouns(question)
         self.checked: list[str] = []
         self.said: list[_Said] = []
         self.subjects: list[Labels] = []  # that the last sentence with names was about
@@ -209,6 +231,13 @@ class _Checker:
         self.angle: tuple[Number, Labels] | None = None
         self.named: list[Labels] = []
         self.sentence = self.question
+
+    def _unknown_nouns(self, question: str) -> re.Pattern[str] | None:
+        """What a question whether something is there asks for, where it is no known name."""
+        match = _ASKED_NOUN.search(question.lower())
+        if not match or any(m.start < match.end('noun') for m in self.question.names if m.labels):
+            return None
+        return re.compile(rf'\b(?P<noun>{re.escape(match["noun"])}(?:e?s)?)\b')
 
     def _read(self, text: str) -> Sentence:
         return read_sentence(text, self.labels, self.book.count)
@@ -240,6 +269,7 @@ class _Checker:
         self._check_refs()
         for mention in sentence.names:
             self._check_name(mention)
+        self._check_strange()
         self._check_places()
         self._check_status()
         self._check_also()
@@ -299,6 +329,21 @@ class _Checker:
             is_any = ref.is_range and len(self.sentence.names) > 1
             if len(missing) > (len(ref.numbers) - 1) * is_any and not _NEGATED.search(clause):
                 self._fail(f'[{missing[0]}] does not show {mention.text}', mention.labels)
+
+    def _check_strange(self) -> None:
+        """Check that what is said to be there is known, also where no vocabulary has its name."""
+        text = self.sentence.text.lower()
+        if _NEGATED.search(text):
+            return
+        found = list(_SUBJECT.finditer(text))
+        found += [m for m in _LISTED.finditer(text) if len(self.sentence.names) > 1]
+        found += list(self._unknown.finditer(text)) if self._unknown else []
+        for match in found:
+            start, end = match.span('noun')
+            is_name = any(m.start < end and start < m.end for m in self.sentence.names)
+            is_ref = any(r.start < end and start < r.end for r in self.sentence.refs)
+            if not (is_name or is_ref or set(match['noun'].split()) & _NEUTRAL):
+                self._fail(f'I have not seen {match["noun"]}')
 
     def _ref_of(self, start: int, end: int) -> References | None:
         """The observation that governs a place of the sentence; None: none does for sure."""
@@ -582,7 +627,7 @@ class _Checker:
     def _partners(self, number: Number, subjects: Sequence[Labels]) -> tuple[list[Labels], bool]:
         """Names that a number may relate the subject to, and whether it must."""
         names = [m for m in self.sentence.names if m.labels]
-        text = self.sentence.text
+        text, rest = self.sentence.text, self.sentence.text[number.end :].lower()
         after = [m for m in names if m.start >= number.end][:1]
         before = [m for m in self._names_in(number) if m.end <= number.start]
         context = [m.labels for m in names if m.end <= number.start]
@@ -591,7 +636,9 @@ class _Checker:
         link = r'\s*(?:(?:away|off|apart)\s+)?(?:from|to)\s+(?:(?:the|an?|my)\s+)?(?:\w+\s+)?'
         if after and 'belong' not in text and re.fullmatch(link, text[number.end : after[0].start]):
             return [after[0].labels], bool(before) or after[0].labels not in subjects
-        if re.match(r'\s*(?:away\s+)?from (?:it|them)\b', text[number.end :]):
+        if re.match(r'\s*(?:away\s+)?from (?:me|us|here|my|where|the (?:robot|camera))\b', rest):
+            return [], False
+        if re.match(r'\s*(?:away\s+)?from (?:it|them)\b', rest):
             return others, True
         if len(before) > 1:
             between = text[before[-2].end : before[-1].start]
@@ -668,7 +715,7 @@ class _Checker:
             values += [v for other in partners for v in book.headings(labels, other)]
             if must:
                 continue
-            values += [*book.bearings(labels), *book.stances(labels, names[:4])]
+            values += [*book.bearings(labels), *book.stances(labels, self._stances(names[:4]))]
             if not re.search(r'\bmap\b', text):
                 values += book.observed_bearings(labels)
         return values
@@ -679,16 +726,35 @@ class _Checker:
         has_end = re.search(r'\b(?:end\w*|last observation|start|now|path|long)\b', clause)
         return values + (self.book.moments_of_all() if has_end or not subjects else [])
 
+    def _stances(self, names: Sequence[Labels]) -> list[tuple[Labels, Labels]]:
+        """Where somebody may stand and what be faced: as the question says, else any two."""
+        before = [(self.question.text[: m.start].lower(), m.labels) for m in self.question.names]
+        at = [name for text, name in before if name and _STANDING.search(text)]
+        facing = [name for text, name in before if name and _FACING.search(text)]
+        if at and facing and at[0] != facing[0]:
+            return [(at[0], facing[0])]
+        return [(a, b) for a in names for b in names if a != b]
+
     def _is_sum(self, number: Number) -> bool:
-        """Tell whether a number follows from those that were said."""
+        """Tell whether a number was said before, or follows from those that were."""
         text = self.sentence.text.lower()
         same = [s for s in self.said if s.dimension == number.dimension]
-        if any(close(number.value, s.value, max(number.half, s.half) * 1.05) for s in same):
-            return not self._ref_of_number(number)[1] or 'at' not in text
-        if not _SUM.search(text) and not re.search(r'\bso\b|=', text):
+        exact = max(min(number.half * 1.1, 0.04 * abs(number.value)), 1e-6)
+        if number.side == 'backward' or self._is_size_of_thing(number):
             return False
-        values = [s.value for s in same[-12:]]
-        return any(_near(number, value, 0.02) for value in sums(values))
+        subjects = [(), _ROBOT, *self._subjects_at(number.start, number.end)]
+        own = [s for s in same if s.labels in subjects or not self.sentence.names]
+        if any(close(number.value, s.value, exact) for s in own):
+            return not self._ref_of_number(number)[1] or 'at' not in text
+        if not _SUM.search(text):
+            return False
+        values = sums([s.value for s in same[-12:]], with_products='x' in text)
+        return any(close(abs(number.value), abs(value), exact) for value in values)
+
+    def _is_size_of_thing(self, number: Number) -> bool:
+        return number.dimension == 'length' and self._is_of_size(number) and not _MOVE.search(
+            self.sentence.text.lower()
+        )
 
     def _is_count(self, number: Number, subjects: Sequence[Labels], refs: Sequence[int]) -> bool:
         """Tell whether a bare number is a count of something, or was said before."""
@@ -748,10 +814,12 @@ class _Checker:
             )
         else:
             said = [s.side for s in self.said if s.labels == labels and s.side in ('left', 'right')]
-            known = [*self.book.bearings_now(labels), *self.book.stances(labels, self.asked)]
+            stances = self.book.stances(labels, self._stances(self.asked))
+            is_stance = bool(stances) and not re.search(r'\b(?:me|my|now)\b', clause)
+            known = stances if is_stance else [*self.book.bearings_now(labels), *stances]
             if not known or re.search(r'\b(?:was|were|had|stood)\b', clause):
                 known = [*known, *self.book.observed_bearings(labels)]
-            if said and re.match(r'\W*(?:that|this|so|which)', self.sentence.text.lower()):
+            if said and re.match(r'\W*(?:that|this|which)\b', self.sentence.text.lower()):
                 known = [v for v in known if _is_side(said[-1], v, 45)]
             is_known = any(_is_side(side.side, value, 45) for value in known)
         if not is_known:
@@ -885,7 +953,14 @@ class _Checker:
     def _check_answer_numbers(self, said: Sequence[_Said]) -> None:
         question = self.question.text.lower()
         how_many = _HOW_MANY.search(question)
+        before = None
         for number in self.sentence.numbers:
+            if before and self.sentence.text[before.end : number.start].strip(' aboutr=~') == '(':
+                if before.dimension == number.dimension and not close(
+                    before.value, number.value, 0.03 * abs(before.value)
+                ):
+                    self._fail(f'{before.text} is not {number.text}')
+            before = number
             unit = unit_in(question) if not number.dimension else None
             same = [
                 s for s in said
@@ -1061,7 +1136,8 @@ def _is_same(number: Number, said: _Said, unit: Quantity | None) -> bool:
     if dimension and said.dimension and dimension != said.dimension:
         return False
     slack = min(max(number.half, said.half) * 1.05, 0.1 * abs(value) + 1e-6)
-    return close(abs(value), abs(said.value), max(slack, 0.03 * abs(value) * bool(dimension)))
+    share = 0.03 * abs(value) * bool(dimension and (number.is_hedged or slack < 0.01 * abs(value)))
+    return close(abs(value), abs(said.value), max(slack, share))
 
 
 def _is_to(text: str, at: int, mention: Mention) -> bool:

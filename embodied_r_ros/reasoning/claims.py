@@ -237,7 +237,8 @@ def _number(match: re.Match[str], text: str) -> Number | None:
     if times and not spelling and not word:
         spelling = times['unit'] or 'm'
     unit = _unit(spelling.lower()) if spelling else None
-    if unit and unit.dimension == 'share':
+    is_pronoun = word and re.match(r'\W*$|\W*[.,;]', text[match.end() :])
+    if (unit and unit.dimension == 'share') or (is_pronoun and text[: match.start()][-4:] == 'the '):
         return None
     value = float(_COUNTS[word.lower()]) if word else float(match['digits'])
     decimals = len((match['digits'] or '').partition('.')[2])
@@ -263,7 +264,7 @@ def _mentions(text: str, labels: tuple[str, ...]) -> list[Mention]:
         for name in find_names(lower, labels)
         if not (name.is_guess and name.kind not in _singulars(name.text))
         and (name.labels or name.kind not in _NEUTRAL)
-        and not (not name.labels and name.kind in COLOUR_WORDS)
+        and (name.labels or (name.kind and name.kind not in COLOUR_WORDS))
     ]
     for word, own in _last_words(labels).items():
         for match in re.finditer(rf'\b{re.escape(word)}(?:e?s)?\b', lower):

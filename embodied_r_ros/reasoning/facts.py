@@ -152,16 +152,12 @@ class FactBook:
         ways = [(b[0] - a[0], b[1] - a[1]) for a, b in pairs]
         return [math.degrees(math.atan2(sign * y, sign * x)) for x, y in ways for sign in (1, -1)]
 
-    def stances(self, labels: Labels, names: Sequence[Labels]) -> list[float]:
-        """Directions of things for who stands at one of some others and faces another."""
-        pairs = [
-            (at, facing)
-            for at, facing in ((a, b) for a in names for b in names if a != b)
-            if labels not in (at, facing)
-        ]
+    def stances(self, labels: Labels, pairs: Iterable[tuple[Labels, Labels]]) -> list[float]:
+        """Directions of things for who stands at the first of a pair and faces the second."""
         return [
             turn_deg(a, b, c)
             for at, facing in pairs
+            if labels not in (at, facing)
             for _, a in self.placed(at)
             for _, b in self.placed(facing)
             for _, c in self.placed(labels)
@@ -313,13 +309,13 @@ def texts_of(items: Iterable[Item]) -> list[str]:
     return [item_text(item) for item in items]
 
 
-def sums(values: Sequence[float]) -> list[float]:
-    """Sums and differences of some numbers: of all, of stretches from the end, and of pairs."""
+def sums(values: Sequence[float], *, with_products: bool = False) -> list[float]:
+    """Sums and differences of some numbers: of all, of stretches, and of pairs."""
     values = values[-24:]
     found = [sum(values[start:]) for start in range(len(values))]
     found += [sum(values[:end]) for end in range(2, len(values))]
     for a, b in combinations(values, 2):
-        found += [a + b, abs(a - b), a * b]
+        found += [a + b, abs(a - b), *[a * b] * with_products]
     return found
 
 
