@@ -47,7 +47,7 @@ _MOVE = re.compile(
     r'\b(?:mov\w+|forward|backward|went|go|drove|walk\w*|travel\w*|way|path|came|advanc\w+)\b'
 )
 _SIZE = re.compile(
-    r'\b(?:wide|tall\w*|high\w*|long|deep|height|length|width|depth|size\w*|measur\w+|across|x|'
+    r'\b(?:wide|tall\w*|high\w*|long|deep|height|length|width|depth|size\w*|measur\w+|across|'
     r'extents?|dimensions?|large|big)\b'
 )
 _SIZE_AFTER = re.compile(
@@ -58,6 +58,7 @@ _APART = re.compile(r'\s*(?:away|apart|from|off|between|to)\b')
 _ROBOTS = re.compile(r"\b(?:i|i've|i'm|my|me|we|robot|camera|you|here)\b")
 _STANDING = re.compile(r'\b(?:at|by|beside|next to|from|near)\s+(?:the\s+)?$')
 _FACING = re.compile(r'\b(?:fac(?:e|es|ing)|towards?|look(?:s|ing)? at)\s+(?:the\s+)?$')
+_SELF = re.compile(r"\b(?:start|i|i'm|my|me|robot|origin)\b")
 _ROBOT: Labels = ('',)  # as what something was said of
 _GAP = re.compile(
     r'\b(?:apart|between|from|edges?|close to|near|next to|gap|distance|beside|to the|middles?)\b'
@@ -383,6 +384,12 @@ class _Checker:
         if re.search(r'\bboth\b|\beach\b', clause):
             context = [*self.subjects, *self.asked]
         if before:
+            at, _ = self.sentence.clause(before[-1].start)
+            first_name = next(m for m in before if m.start >= at)
+            between = self.sentence.text[first_name.end : before[-1].start].lower()
+            is_relative = clause.startswith('which')
+            if not is_relative and re.search(r'\b(?:is|are|was|were|stands?|lies)\b', between):
+                return [first_name.labels]
             is_pronoun = re.search(r'\b(?:it|its|them|they)\b', clause)
             return [before[-1].labels, *(m.labels for m in before[:-1] if is_pronoun)]
         after = [m.labels for m in names if m.start >= end][:1]
@@ -391,13 +398,12 @@ class _Checker:
     def _check_places(self) -> None:
         for start, x, y in self.sentence.places:
             before = [m.labels for m in self.sentence.names if m.labels and m.end <= start][-1:]
-            labels = before[0] if before else ()
-            of_robot = re.search(r"\b(?:start|i|i'm|my|me|robot|origin)\b", self.sentence.text.lower())
-            known = self.book.positions(labels)
-            if not labels and not of_robot:
-                known = [p for each in (*self.subjects, *self.asked) for p in self.book.positions(each)]
+            about = before or [(), *self.subjects, *self.asked]
+            known = [place for labels in about for place in self.book.positions(labels)]
+            if before and _SELF.search(self.sentence.clause_text(start)):
+                known += self.book.positions(())
             if not any(close(x, p[0], 0.11) and close(y, p[1], 0.11) for p in known):
-                self._fail(f'({x:g}, {y:g}) is not the place', labels)
+                self._fail(f'({x:g}, {y:g}) is not the place', *before)
 
     def _check_status(self) -> None:
         """Check what is said to be gone, new, present or moved."""
@@ -543,7 +549,7 @@ class _Checker:
         for ref in self.sentence.refs:
             if ref.start >= number.end:
                 between = text[number.end : ref.start].lower()
-                words = r'left|right|up|down|ahead|away|off|to|the|my|me|from|turns?|and|still'
+                words = r'left|right|up|down|ahead|away|off|to|the|my|me|from|turns?|still'
                 if re.fullmatch(
                     rf'(?:\s|\b(?:{words})\b|°)*\s*\(?\s*(?:in|over|from|of|during|at|on)?\s*\(?',
                     between,
@@ -563,7 +569,7 @@ class _Checker:
             return before[-1], False
         is_over = re.search(
             r'[;=]|\b(?:so|while|whereas|but|map|now|since|afterwards|then|beginning|start|total|'
-            r'in all|sum|that makes|altogether)\b',
+            r'in all|sum|that makes|altogether|together|giving|adds? up)\b',
             between,
         )
         return before[-1], not (is_over or before[-1].is_soft)
@@ -655,7 +661,11 @@ class _Checker:
             return [m for side, m in book.moves(book.items) if side == 'backward']
         if not own_names and (_MOVE.search(clause) or not self.sentence.names):
             values += book.motion_lengths()
+        if values and re.search(r'\bi\b', clause) and _MOVE.search(clause):
+            return values
         if self._is_of_size(number):
+            along = bool(re.match(r'\s*in [xy]\b|\s*along', self.sentence.text[number.end :]))
+            values += [v for s in subjects for v in book.offsets(s) if along]
             return values + [v for labels in subjects for v in book.sizes(labels)]
         is_about_gaps = bool(self._asked_to()) or bool(_GAP.search(self.question.text.lower()))
         is_gap = must or bool(_GAP.search(clause)) or is_about_gaps
@@ -693,7 +703,7 @@ class _Checker:
             return True
         names = [m.end for m in self.sentence.names if m.end <= number.start]
         before = self.sentence.text[max(names, default=0) : number.start].lower()
-        is_size = _SIZE.search(before) or re.search(r'\bby\s*$', before)
+        is_size = _SIZE.search(before) or re.search(r'(?:\bby|\bx|\u00d7)\s*$', before)
         return bool(is_size) and not _APART.match(after)
 
     def _angles(self, number: Number, subjects: Sequence[Labels], clause: str) -> list[float]:
@@ -743,7 +753,11 @@ class _Checker:
         if number.side == 'backward' or self._is_size_of_thing(number):
             return False
         subjects = [(), _ROBOT, *self._subjects_at(number.start, number.end)]
-        own = [s for s in same if s.labels in subjects or not self.sentence.names]
+        is_term = re.search(r'[-+=]\s*$', text[: number.start]) or re.match(
+            r'\s*[-+=]', text[number.end :]
+        )
+        is_free = not self.sentence.names or is_term
+        own = [s for s in same if s.labels in subjects or is_free]
         if any(close(number.value, s.value, exact) for s in own):
             return not self._ref_of_number(number)[1] or 'at' not in text
         if not _SUM.search(text):
@@ -764,8 +778,11 @@ class _Checker:
         in_sum = re.match(r'\s*[-+*/x=<>\u2013\u00d7]', after) or re.search(
             r'[-+*/x=<>\u2013\u00d7]\s*$', text[: number.start]
         )
-        if in_sum and any(close(number.value, s.value, s.half * 1.05) for s in self.said):
-            return True
+        if in_sum:
+            amounts = [*book.motion_lengths(), *map(abs, book.motion_angles())]
+            known = [s.value for s in self.said] + amounts + book.motion_counts()
+            if any(close(number.value, value, number.half * 1.05) for value in known):
+                return True
         if _ALL.match(after):
             listed = [len(book.items[n]) for n in refs]
             listed += [sum(i.status is not ItemStatus.LEFT for i in book.items[n]) for n in refs]
@@ -924,7 +941,8 @@ class _Checker:
         if not self.options:
             self._check_status()
         self._check_answer_names()
-        if index is not None and not self.letter:
+        is_amount = re.search(r'\b(?:more|most|less|least)\b', question)
+        if index is not None and not self.letter and not is_amount:
             self._check_last_option(index, said)
         if expected is not None:
             self._check_expected(text, expected)

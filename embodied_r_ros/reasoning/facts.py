@@ -97,6 +97,11 @@ class FactBook:
             for value in (math.dist(point.position, place), level_m(point.position, place))
         ]
 
+    def offsets(self, labels: Labels) -> list[float]:
+        """How far things are from the robot and from the start along the level axes."""
+        pairs = [(p.position, place) for p in self._ends() for _, place in self.placed(labels)]
+        return [abs(place[axis] - at[axis]) for at, place in pairs for axis in (0, 1)]
+
     def observed_distances(self, labels: Labels) -> list[float]:
         """How far things were in observations."""
         items = (i for number in self.items for i in self.in_view(labels, number))
