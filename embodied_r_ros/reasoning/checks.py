@@ -58,6 +58,12 @@ _APART = re.compile(r'\s*(?:away|apart|from|off|between|to)\b')
 _ROBOTS = re.compile(r"\b(?:i|i've|i'm|my|me|we|robot|camera|you|here)\b")
 _STANDING = re.compile(r'\b(?:at|by|beside|next to|from|near)\s+(?:the\s+)?$')
 _FACING = re.compile(r'\b(?:fac(?:e|es|ing)|towards?|look(?:s|ing)? at)\s+(?:the\s+)?$')
+# Numbers that are no claims about the scene: bounds, and what a unit is in another one.
+_FREE = re.compile(
+    r'\b(?:at (?:least|most)|up to|(?:more|less|fewer) than)\s+$|'
+    r'\b(?:one|1|a)\s+(?:square )?(?:m|met(?:er|re)|foot|inch)\s+(?:is|are|has|equals|=)[^,;]*$'
+)
+_FACTORS = (0.3048, 3.28, 3.281, 0.0254, 2.54, 10.76, 10.764, 100.0, 1000.0, 60.0, 12.0)
 _SELF = re.compile(r"\b(?:start|i|i'm|my|me|robot|origin)\b")
 _ROBOT: Labels = ('',)  # as what something was said of
 _GAP = re.compile(
@@ -69,7 +75,7 @@ _PLACE_NOW = re.compile(
 )
 _SUM = re.compile(
     r"=|\b(?:so|sum\w*|total|altogether|difference|between|leaves?|minus|plus|thus|therefore|hence|"
-    r"apart|later|ago|earlier|makes?|that's|overall|net|balance|in all|together|since|gives|"
+    r"apart|later|ago|earlier|makes?|by|closer|nearer|farther|that's|overall|net|balance|in all|together|since|gives|"
     r'combined|after|before|took|less|more|another)\b'
 )
 _GONE = re.compile(
@@ -126,7 +132,7 @@ _NEUTRAL = frozenset(
     'movement nearest next number object objects observation one only option order other others '
     'path place point position question rest result right robot room rotation route same scene '
     'second side sighting size smallest start step sum text thing things third time total turn '
-    'value values view way while whole bounding box boxes'.split()
+    'value view way while whole bounding box action centre center sum elevation'.split()
 )
 # What compares things, by which number of theirs, and whether the larger one wins.
 _COMPARE = tuple(
@@ -229,6 +235,7 @@ class _Checker:
         self.said: list[_Said] = []
         self.subjects: list[Labels] = []  # that the last sentence with names was about
         self.letter = ''
+        self.listed = 0  # names in the last sentence with names
         self.angle: tuple[Number, Labels] | None = None
         self.named: list[Labels] = []
         self.sentence = self.question
@@ -280,6 +287,7 @@ class _Checker:
         own = [m.labels for m in sentence.names if m.labels]
         if own or sentence.refs or sentence.numbers or sentence.sides:
             self.checked.append(text)
+        self.listed = len(own) or self.listed
         if own:
             self.subjects = list(dict.fromkeys(own))
         self.named += own
@@ -324,7 +332,8 @@ class _Checker:
             self._fail(f'there are fewer than {least} of them', mention.labels)
         if ref := self._ref_of(mention.start, mention.end):
             clause = self.sentence.clause_text(mention.start)
-            is_loose = bool(_GONE.search(clause) or _NEGATED.search(clause))
+            head = self.sentence.text[min(ref.end, mention.start) : mention.start].lower()
+            is_loose = bool(_GONE.search(clause) or _GONE.search(head) or _NEGATED.search(clause))
             seen = self.book.seen if is_loose else self.book.in_view
             missing = [n for n in ref.numbers if not seen(mention.labels, n)]
             is_any = ref.is_range and len(self.sentence.names) > 1
@@ -336,14 +345,16 @@ class _Checker:
         text = self.sentence.text.lower()
         if _NEGATED.search(text):
             return
-        found = list(_SUBJECT.finditer(text))
+        is_free = any(m.labels for m in self.sentence.names) or not self.sentence.numbers
+        found = [] if is_free else list(_SUBJECT.finditer(text))
         found += [m for m in _LISTED.finditer(text) if len(self.sentence.names) > 1]
         found += list(self._unknown.finditer(text)) if self._unknown else []
         for match in found:
             start, end = match.span('noun')
             is_name = any(m.start < end and start < m.end for m in self.sentence.names)
             is_ref = any(r.start < end and start < r.end for r in self.sentence.refs)
-            if not (is_name or is_ref or set(match['noun'].split()) & _NEUTRAL):
+            words = {word.removesuffix('s') for word in match['noun'].split()} | set(match['noun'].split())
+            if not (is_name or is_ref or words & _NEUTRAL):
                 self._fail(f'I have not seen {match["noun"]}')
 
     def _ref_of(self, start: int, end: int) -> References | None:
@@ -493,7 +504,7 @@ class _Checker:
     def _check_sum(self, terms: Sequence[tuple[str, Number]], result: Number) -> None:
         value, slack = 0.0, result.half
         for sign, number in terms:
-            own = number.value
+            own = number.value if number.dimension == result.dimension else number.written
             slack += number.half
             if sign in ('x', '*', '\u00d7'):
                 value *= own
@@ -501,7 +512,8 @@ class _Checker:
                 value = value / own if own else math.nan
             else:
                 value += -own if sign in ('-', '\u2013', 'minus') else own
-        if not close(abs(value), abs(result.value), max(slack * 0.6, result.half * 1.1)):
+        slack = max(slack * 0.6, result.half * 1.1, 0.005 * abs(value))
+        if not any(close(abs(value), abs(v), slack) for v in (result.value, result.written)):
             self._fail(f'it is {value:g}')
         if result.side in ('left', 'right'):
             subjects = self._subjects_at(result.start, result.end)
@@ -518,6 +530,9 @@ class _Checker:
 
     def _check_number(self, number: Number, joint: _Joint) -> None:
         number = self._with_side(number)
+        if _FREE.search(self.sentence.text[: number.start].lower()):
+            self._say(number, [])
+            return
         subjects = self._subjects_at(number.start, number.end)
         ref, is_hard = self._ref_of_number(number)
         both = re.search(r'\bboth\b', self.sentence.clause_text(number.start))
@@ -618,6 +633,7 @@ class _Checker:
         if number.dimension == 'area':
             area = self.book.scene.floor_area().value
             values = [area] if isinstance(area, float) else []
+            values += [v for labels in subjects for v in self.book.areas(labels)]
         elif number.dimension in find:
             values = find[number.dimension](number, subjects, clause)
         else:
@@ -665,8 +681,12 @@ class _Checker:
             return values
         if self._is_of_size(number):
             along = bool(re.match(r'\s*in [xy]\b|\s*along', self.sentence.text[number.end :]))
-            values += [v for s in subjects for v in book.offsets(s) if along]
-            return values + [v for labels in subjects for v in book.sizes(labels)]
+            if along:
+                values += [v for s in subjects for v in book.offsets(s)]
+                pairs = [(a, b) for a in [*subjects, *partners] for b in partners]
+                values += [v for a, b in pairs for v in book.gaps(a, b, along=True)]
+            share = 0.5 if 'half' in clause else 1.0
+            return values + [share * v for labels in subjects for v in book.sizes(labels)]
         is_about_gaps = bool(self._asked_to()) or bool(_GAP.search(self.question.text.lower()))
         is_gap = must or bool(_GAP.search(clause)) or is_about_gaps
         along = bool(re.search(r'\b(?:along|axis|middles?|in [xyz])\b', text))
@@ -676,7 +696,7 @@ class _Checker:
             if must or (self._asked_to() and not _ROBOTS.search(text) and not self.sentence.refs):
                 continue
             values += self._distances(labels, text)
-            if _SIZE.search(self.question.text.lower()):
+            if re.search(rf'{_SIZE.pattern}|\\b(?:bigg|larg|small)', self.question.text.lower()):
                 values += book.sizes(labels)
         return values
 
@@ -703,7 +723,7 @@ class _Checker:
             return True
         names = [m.end for m in self.sentence.names if m.end <= number.start]
         before = self.sentence.text[max(names, default=0) : number.start].lower()
-        is_size = _SIZE.search(before) or re.search(r'(?:\bby|\bx|\u00d7)\s*$', before)
+        is_size = _SIZE.search(before) or re.search(r'\d\s*c?m?\s*(?:by|x|\u00d7)\s*$', before)
         return bool(is_size) and not _APART.match(after)
 
     def _angles(self, number: Number, subjects: Sequence[Labels], clause: str) -> list[float]:
@@ -732,7 +752,9 @@ class _Checker:
 
     def _times(self, number: Number, subjects: Sequence[Labels], clause: str) -> list[float]:
         del number
-        values = [v for labels in subjects for v in self.book.moments(labels)]
+        times = [self.book.times[n] for r in self.sentence.refs for n in r.numbers]
+        values = [abs(a - b) for a in times for b in times if a != b]
+        values += [v for labels in subjects for v in self.book.moments(labels)]
         has_end = re.search(r'\b(?:end\w*|last observation|start|now|path|long)\b', clause)
         return values + (self.book.moments_of_all() if has_end or not subjects else [])
 
@@ -774,7 +796,10 @@ class _Checker:
         """Tell whether a bare number is a count of something, or was said before."""
         book, text = self.book, self.sentence.text.lower()
         after = text[number.end :]
-        following = [m for m in self.sentence.names if 0 <= m.start - number.end <= 14]
+        following = [
+            m for m in self.sentence.names
+            if 0 <= m.start - number.end <= 14 and ' for ' not in text[number.end : m.start]
+        ]  # fmt: skip
         in_sum = re.match(r'\s*[-+*/x=<>\u2013\u00d7]', after) or re.search(
             r'[-+*/x=<>\u2013\u00d7]\s*$', text[: number.start]
         )
@@ -782,6 +807,11 @@ class _Checker:
             amounts = [*book.motion_lengths(), *map(abs, book.motion_angles())]
             known = [s.value for s in self.said] + amounts + book.motion_counts()
             if any(close(number.value, value, number.half * 1.05) for value in known):
+                return True
+            for dimension in ('length', 'angle', 'time'):
+                if self._is_fact(replace(number, dimension=dimension), subjects, ()):
+                    return True
+            if number.value in _FACTORS:
                 return True
         if _ALL.match(after):
             listed = [len(book.items[n]) for n in refs]
@@ -811,8 +841,9 @@ class _Checker:
             values += [float(len(book.in_view(labels, n))) for n in refs]
         if re.match(r'\W*(?:observations?|keyframes?|frames?|views?|images?)\b', after):
             values += book.path_counts() * (not subjects or 'the' in text)
-        values += [float(len(r.numbers)) for r in self.sentence.refs]
-        values += book.motion_counts() if not self.sentence.names and 'turn' in text else []
+        values += [float(len(r.numbers)) for r in self.sentence.refs] + [float(self.listed)]
+        is_turns = 'turn' in text or 'turn' in self.question.text.lower()
+        values += book.motion_counts() if not self.sentence.names and is_turns else []
         recent = [s.value for s in self.said[-12:]]
         if re.search(r'[=<>+]|\bis the (?:larg|small|great)|\bso\b', text):
             values += recent
@@ -1025,6 +1056,9 @@ class _Checker:
         if rules and labels and not self.sentence.numbers:
             _, what, sign = rules[0]
             others = self._choices() if len(self._choices()) > 1 else self._all()
+            is_of_time = rules[0] in _IN_TIME and len(self._choices()) < 2
+            if is_of_time and not re.search(r'\bsee (?:first|last)|\bfirst thing', self.question.text):
+                return
             to = self._asked_to() if what == 'distance' else ()
             self._compare(what, sign, labels[0], others, (to, self._asked_number()))
 

@@ -47,7 +47,7 @@ _REFS = re.compile(
     re.IGNORECASE,
 )
 _RANGE = re.compile(r'(\d+)\]?\s*(?:to|through|until|-|–)\s*\[?(\d+)')
-_SOFT = re.compile(r'\b(?:before|after|since|until|till|between|prior to|beyond)\s+(?:the\s+)?$')
+_SOFT = re.compile(r'\b(?:before|after|since|until|till|between|prior to|beyond|except|besides|than)\s+(?:the\s+)?$')
 _SIDE = r'(?P<side>left|right|up|down|ahead|behind)'
 _SIDE_AFTER = re.compile(
     rf' *(?:(?:to|on|towards?)\s+)?(?:(?:the|my|your)\s+)?{_SIDE}\b', re.IGNORECASE
@@ -113,6 +113,7 @@ class Number:
     value: float
     dimension: str  # '': a count, or without unit
     half: float  # half of its last digit
+    written: float  # in its own unit
     is_hedged: bool = False
     side: str = ''  # that is said with it
 
@@ -251,7 +252,7 @@ def _number(match: re.Match[str], text: str) -> Number | None:
         side = _SIDE_AFTER.match(after) or _SIDE_BEFORE.search(before)
     return Number(
         match.start(), match.end(), match[0], value * factor, dimension,
-        0.5 * 10**-decimals * factor, bool(_HEDGE.search(before)),
+        0.5 * 10**-decimals * factor, value, bool(_HEDGE.search(before)),
         side['side'].lower().removesuffix('s') if side and dimension in ('angle', 'length') else '',
     )  # fmt: skip
 

@@ -118,7 +118,7 @@ class FactBook:
                 gap_m(one.as_landmark(), other.as_landmark()),
                 math.dist(a, b),
                 level_m(a, b),
-                *([abs(p - q) for p, q in zip(a[:2], b[:2], strict=True)] if along else []),
+                *(_along(one, other) if along else ()),
             )
         ]
 
@@ -127,6 +127,10 @@ class FactBook:
         sizes = [t.size for t in self.things(labels) if t.size]
         heights = [place[2] for _, place in self.placed(labels)]
         return [value for size in sizes for value in size] + heights
+
+    def areas(self, labels: Labels) -> list[float]:
+        """Level areas of things."""
+        return [t.size[0] * t.size[1] for t in self.things(labels) if t.size]
 
     def bearings(self, labels: Labels) -> list[float]:
         """Directions of things from the robot now, and from the start."""
@@ -322,6 +326,15 @@ def sums(values: Sequence[float], *, with_products: bool = False) -> list[float]
     for a, b in combinations(values, 2):
         found += [a + b, abs(a - b), *[a * b] * with_products]
     return found
+
+
+def _along(one: Thing, other: Thing) -> list[float]:
+    """How far two things are apart along each level axis: their middles, and their edges."""
+    a, b = one.as_landmark(), other.as_landmark()
+    none = (0.0, 0.0, 0.0)
+    off = [abs(a.position[axis] - b.position[axis]) for axis in (0, 1)]
+    half = [((a.size or none)[axis] + (b.size or none)[axis]) / 2 for axis in (0, 1)]
+    return [*off, *(max(0.0, o - h) for o, h in zip(off, half, strict=True))]
 
 
 def _wrapped(degrees: float) -> float:
