@@ -117,8 +117,8 @@ _LETTER = re.compile(
 )
 _NOUN = r'(?P<noun>[a-z-]+(?:\s[a-z-]+)?)'
 _SUBJECT = re.compile(
-    rf'(?:^|[,;:]\s+|\band\s+|\bso\s+|\bwhile\s+)(?:the|an?)\s+{_NOUN}\s+(?:is|was|are|were|stands?|'
-    r'stood|appears?|appeared|comes?|came|shows? up|turn(?:s|ed) up)\b'
+    rf'(?:^|[,;:]\s+|\band\s+|\bso\s+|\bwhile\s+)(?:the|an?)\s+{_NOUN}(?<!s)\s+'
+    r'(?:is|was|stands|stood|appears|appeared|comes|came|shows up|turn(?:s|ed) up)\b'
 )
 _LISTED = re.compile(rf'(?:,|\band|:)\s+an?\s+{_NOUN}(?=\s*[,;.]|\s+and\b|$)')
 _ASKED_NOUN = re.compile(
@@ -132,7 +132,7 @@ _NEUTRAL = frozenset(
     'movement nearest next number object objects observation one only option order other others '
     'path place point position question rest result right robot room rotation route same scene '
     'second side sighting size smallest start step sum text thing things third time total turn '
-    'value view way while whole bounding box action centre center sum elevation'.split()
+    'value view way while whole bounding box action maximum minimum average mean centre center sum elevation'.split()
 )
 # What compares things, by which number of theirs, and whether the larger one wins.
 _COMPARE = tuple(
@@ -408,8 +408,10 @@ class _Checker:
 
     def _check_places(self) -> None:
         for start, x, y in self.sentence.places:
-            before = [m.labels for m in self.sentence.names if m.labels and m.end <= start][-1:]
-            about = before or [(), *self.subjects, *self.asked]
+            names = [m for m in self.sentence.names if m.labels and m.end <= start]
+            before = [m.labels for m in names[-1:]]
+            is_far = not names or start - names[-1].end > 12 or ':' in self.sentence.text[names[-1].end : start]
+            about = [(), *self.subjects, *self.asked, *(m.labels for m in names)] if is_far else before
             known = [place for labels in about for place in self.book.positions(labels)]
             if before and _SELF.search(self.sentence.clause_text(start)):
                 known += self.book.positions(())
@@ -602,7 +604,8 @@ class _Checker:
         is_own = bool(_TURN.search(clause) or _MOVE.search(clause)) or not self.sentence.names
         if is_own and self._is_motion(number, ref.numbers):
             return True
-        for labels in subjects:
+        is_list = re.search(r'\b(?:distances?|bearings?|directions?)\b', self.sentence.text.lower())
+        for labels in subjects or [self.labels] * bool(is_list):
             if joint.narrow(self, labels, ref, number, lambda i: _fits(number, i)):
                 return True
             between = self.sentence.text[ref.end : number.start].lower()
@@ -677,16 +680,19 @@ class _Checker:
             return [m for side, m in book.moves(book.items) if side == 'backward']
         if not own_names and (_MOVE.search(clause) or not self.sentence.names):
             values += book.motion_lengths()
+        if 'half' in text[max(0, number.start - 40) : number.start]:
+            values += [v / 2 for labels in subjects for v in book.sizes(labels)]
+        if 'difference' in text:
+            values += [v for s in [*subjects, *partners] for v in book.offsets(s)]
         if values and re.search(r'\bi\b', clause) and _MOVE.search(clause):
             return values
         if self._is_of_size(number):
-            along = bool(re.match(r'\s*in [xy]\b|\s*along', self.sentence.text[number.end :]))
+            along = re.match(r'\s*in [xy]\b|\s*along', self.sentence.text[number.end :])
             if along:
                 values += [v for s in subjects for v in book.offsets(s)]
                 pairs = [(a, b) for a in [*subjects, *partners] for b in partners]
                 values += [v for a, b in pairs for v in book.gaps(a, b, along=True)]
-            share = 0.5 if 'half' in clause else 1.0
-            return values + [share * v for labels in subjects for v in book.sizes(labels)]
+            return values + [v for labels in subjects for v in book.sizes(labels)]
         is_about_gaps = bool(self._asked_to()) or bool(_GAP.search(self.question.text.lower()))
         is_gap = must or bool(_GAP.search(clause)) or is_about_gaps
         along = bool(re.search(r'\b(?:along|axis|middles?|in [xyz])\b', text))
@@ -696,7 +702,7 @@ class _Checker:
             if must or (self._asked_to() and not _ROBOTS.search(text) and not self.sentence.refs):
                 continue
             values += self._distances(labels, text)
-            if re.search(rf'{_SIZE.pattern}|\\b(?:bigg|larg|small)', self.question.text.lower()):
+            if re.search(rf'{_SIZE.pattern}|\b(?:bigg|larg|small)', self.question.text.lower()):
                 values += book.sizes(labels)
         return values
 
@@ -754,6 +760,10 @@ class _Checker:
         del number
         times = [self.book.times[n] for r in self.sentence.refs for n in r.numbers]
         values = [abs(a - b) for a in times for b in times if a != b]
+        context = list(dict.fromkeys([*self.subjects, *self.asked, *subjects]))
+        if re.search(r'\b(?:later|earlier|after|before|between)\b', self.sentence.text.lower()):
+            firsts = [self.book.measure('first', labels) / 1e9 for labels in context]
+            values += [abs(a - b) for a in firsts for b in firsts]
         values += [v for labels in subjects for v in self.book.moments(labels)]
         has_end = re.search(r'\b(?:end\w*|last observation|start|now|path|long)\b', clause)
         return values + (self.book.moments_of_all() if has_end or not subjects else [])
@@ -798,7 +808,8 @@ class _Checker:
         after = text[number.end :]
         following = [
             m for m in self.sentence.names
-            if 0 <= m.start - number.end <= 14 and ' for ' not in text[number.end : m.start]
+            if 0 <= m.start - number.end <= 14
+            and not re.search(r'[,;.:]| for ', text[number.end : m.start])
         ]  # fmt: skip
         in_sum = re.match(r'\s*[-+*/x=<>\u2013\u00d7]', after) or re.search(
             r'[-+*/x=<>\u2013\u00d7]\s*$', text[: number.start]
@@ -842,6 +853,8 @@ class _Checker:
         if re.match(r'\W*(?:observations?|keyframes?|frames?|views?|images?)\b', after):
             values += book.path_counts() * (not subjects or 'the' in text)
         values += [float(len(r.numbers)) for r in self.sentence.refs] + [float(self.listed)]
+        if not self.sentence.names and re.search(_ALL.pattern[3:], self.question.text.lower() + text):
+            values += book.place_counts()
         is_turns = 'turn' in text or 'turn' in self.question.text.lower()
         values += book.motion_counts() if not self.sentence.names and is_turns else []
         recent = [s.value for s in self.said[-12:]]

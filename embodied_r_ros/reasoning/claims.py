@@ -35,6 +35,9 @@ _TIMES = re.compile(
     rf'(?:\s*(?:x|by|×)\s*[\d.]+)+\s*(?P<unit>{_UNIT})?(?!\s*=)(?![\w.]*\s*[=+])', re.IGNORECASE
 )
 _TIMES_BEFORE = re.compile(r'[\d.]\s*(?:x|by|×)\s*(?P<unit>)$', re.IGNORECASE)
+_LIST = re.compile(
+    rf'(?:\s*,\s*-?\d[\d.]*)*\s*,?\s+(?:and|or|to)\s+-?\d[\d.]*\s*(?P<unit>{_UNIT})(?!\w)', re.IGNORECASE
+)
 _PLACE = re.compile(r'\(\s*(-?\d+(?:\.\d+)?)\s*[,;]\s*(-?\d+(?:\.\d+)?)(?:\s*[,;]\s*[-.\d]+)?\s*\)')
 _REF = r'\[\d+(?:\s*[-–]\s*\d+)?\]'
 _NTH = 'first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth'.split()
@@ -234,9 +237,10 @@ def _unit(unit: str) -> Quantity | None:
 def _number(match: re.Match[str], text: str) -> Number | None:
     """The number of a match; None: a share, or one that is none."""
     word, spelling = match['word'], match['unit'] or match['word_unit'] or ''
-    times = _TIMES.match(text[match.end() :]) or _TIMES_BEFORE.search(text[: match.start()])
-    if times and not spelling and not word:
-        spelling = times['unit'] or 'm'
+    rest, start = text[match.end() :], text[: match.start()]
+    shared = _TIMES.match(rest) or _TIMES_BEFORE.search(start) or _LIST.match(rest)
+    if shared and not spelling and not word:
+        spelling = shared['unit'] or 'm'
     unit = _unit(spelling.lower()) if spelling else None
     is_pronoun = word and re.match(r'\W*$|\W*[.,;]', text[match.end() :])
     if (unit and unit.dimension == 'share') or (is_pronoun and text[: match.start()][-4:] == 'the '):

@@ -126,7 +126,13 @@ class FactBook:
         """Extents of things, and the height of their middles and tops."""
         sizes = [t.size for t in self.things(labels) if t.size]
         heights = [place[2] for _, place in self.placed(labels)]
-        return [value for size in sizes for value in size] + heights
+        ends = [
+            place[2] + sign * thing.size[2] / 2
+            for thing, place in self.placed(labels)
+            if thing.size
+            for sign in (1, -1)
+        ]
+        return [value for size in sizes for value in size] + heights + ends
 
     def areas(self, labels: Labels) -> list[float]:
         """Level areas of things."""
@@ -281,7 +287,7 @@ class FactBook:
             'distance': lambda: self._nearness(labels, to, number),
             'first': lambda: min((t.first_ns for t in self.things(labels)), default=math.nan),
             'last': lambda: max((t.last_ns for t in self.things(labels)), default=math.nan),
-            'times': lambda: max(self.times_seen(labels)),
+            'times': lambda: len(self.sightings(labels)) or max(self.times_seen(labels)),
             'count': lambda: self.counts(labels)[-1],
             'height': lambda: self._largest(labels, (2,)),
             'width': lambda: self._largest(labels, (0, 1)),
