@@ -21,9 +21,22 @@ _UNIT = (
     r'(?:centi)?met(?:er|re)s?|ft|feet|foot|inch(?:es)?|yards?|yd|°|deg(?:rees?)?|'
     r's(?:ec(?:ond)?s?)?|min(?:ute)?s?|h(?:ours?)?|%|percent'
 )
-_WORDS = (
-    'two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen'
-).split()
+_WORDS = [
+    'two',
+    'three',
+    'four',
+    'five',
+    'six',
+    'seven',
+    'eight',
+    'nine',
+    'ten',
+    'eleven',
+    'twelve',
+    'thirteen',
+    'fourteen',
+    'fifteen',
+]
 _COUNTS = {word: number for number, word in enumerate(_WORDS, 2)} | {'twice': 2}
 _NUMBER = re.compile(
     r'(?<![\w.,\[°-])(?P<digits>-?\d+(?:\.\d+)?)(?!\.?\d|(?:st|nd|rd|th)\b)'
@@ -32,25 +45,44 @@ _NUMBER = re.compile(
     re.IGNORECASE,
 )
 _TIMES = re.compile(
-    rf'(?:\s*(?:x|by|×)\s*[\d.]+)+\s*(?P<unit>{_UNIT})?(?!\s*=)(?![\w.]*\s*[=+])', re.IGNORECASE
+    rf'(?:\s*(?:x|by|x)\s*[\d.]+)+\s*(?P<unit>{_UNIT})?(?!\s*=)(?![\w.]*\s*[=+])', re.IGNORECASE
 )
-_TIMES_BEFORE = re.compile(r'[\d.]\s*(?:x|by|×)\s*(?P<unit>)$', re.IGNORECASE)
+_TIMES_BEFORE = re.compile(r'[\d.]\s*(?:x|by|x)\s*(?P<unit>)$', re.IGNORECASE)
 _LIST = re.compile(
-    rf'(?:\s*,\s*-?\d[\d.]*)*\s*,?\s+(?:and|or|to)\s+-?\d[\d.]*\s*(?P<unit>{_UNIT})(?!\w)', re.IGNORECASE
+    rf'(?:\s*,\s*-?\d[\d.]*)*\s*,?\s+(?:and|or|to)\s+-?\d[\d.]*\s*(?P<unit>{_UNIT})(?!\w)',
+    re.IGNORECASE,
 )
-_PLACE = re.compile(r'\(\s*(-?\d+(?:\.\d+)?)\s*[,;]\s*(-?\d+(?:\.\d+)?)(?:\s*[,;]\s*[-.\d]+)?\s*\)')
-_REF = r'\[\d+(?:\s*[-–]\s*\d+)?\]'
-_NTH = 'first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth'.split()
+_PLACE = re.compile(
+    r'\(\s*(-?\d+(?:\.\d+)?)\s*[,;]\s*(-?\d+(?:\.\d+)?)(?:\s*[,;]\s*[-.\d]+)?\s*\)'
+)
+_REF = r'\[\d+(?:\s*-\s*\d+)?\]'
+_NTH = [
+    'first',
+    'second',
+    'third',
+    'fourth',
+    'fifth',
+    'sixth',
+    'seventh',
+    'eighth',
+    'ninth',
+    'tenth',
+    'eleventh',
+    'twelfth',
+]
 _LAST = ('last', 'latest', 'newest', 'most recent', 'final', 'current')
 _VIEW = r'(?:observations?|keyframes?|frames?|images?)'
 _REFS = re.compile(
-    rf'{_REF}(?:\s*(?:,\s*(?:and\s+)?|and\s+|or\s+|&\s*|to\s+|through\s+|until\s+|[-–]\s*){_REF})*|'
+    rf'{_REF}(?:\s*(?:,\s*(?:and\s+)?|and\s+|or\s+|&\s*|to\s+|through\s+|until\s+|-\s*){_REF})*|'
     rf'\b(?:(?P<nth>{"|".join(_NTH)}|\d+(?=st|nd|rd|th)|{"|".join(_LAST)})(?:st|nd|rd|th)?'
     rf'\s+{_VIEW}|{_VIEW}\s+(?:number\s+|no\.?\s*)?(?P<cardinal>\d+))\b',
     re.IGNORECASE,
 )
-_RANGE = re.compile(r'(\d+)\]?\s*(?:to|through|until|-|–)\s*\[?(\d+)')
-_SOFT = re.compile(r'\b(?:before|after|since|until|till|between|prior to|beyond|except|besides|than)\s+(?:the\s+)?$')
+_RANGE = re.compile(r'(\d+)\]?\s*(?:to|through|until|-)\s*\[?(\d+)')
+_SOFT = re.compile(
+    r'\b(?:before|after|since|until|till|between|prior to|beyond|except|besides|than)\s+'
+    r'(?:the\s+)?$'
+)
 _SIDE = r'(?P<side>left|right|up|down|ahead|behind)'
 _SIDE_AFTER = re.compile(
     rf' *(?:(?:to|on|towards?)\s+)?(?:(?:the|my|your)\s+)?{_SIDE}\b', re.IGNORECASE
@@ -59,12 +91,13 @@ _SIDE_BEFORE = re.compile(
     rf'\b{_SIDE}(?:\s+(?:turns?|by|about|for|of|another|roughly|some|around))*\s+$', re.IGNORECASE
 )
 _MOVE_SIDE = re.compile(
-    r'\b(?:mov\w+\s+(?:to\s+the\s+)?)?(?P<side>forwards?|backwards?|(?<=moved )(?:left|right|up|down))'
+    r'\b(?:mov\w+\s+(?:to\s+the\s+)?)?'
+    r'(?P<side>forwards?|backwards?|(?<=moved )(?:left|right|up|down))'
     r'(?:\s+(?:by|about|for|another))*\s+$',
     re.IGNORECASE,
 )
 _BARE_SIDE = re.compile(
-    r"\b(?:(?:on|to|at|towards?)\s+(?:my|the|your|our)\s+(?P<hand>left|right)"
+    r'\b(?:(?:on|to|at|towards?)\s+(?:my|the|your|our)\s+(?P<hand>left|right)'
     r'(?!\s+(?:turn|sum))|(?:straight\s+)?(?P<ahead>ahead|in front of (?:me|you|us))|'
     r'(?P<behind>behind)(?!\s+(?:it|them|the|an?|that)\b)|'
     r'(?P<of>left|right)\s+of\s+(?:me|you|us))\b',
@@ -81,6 +114,8 @@ _BREAK = re.compile(
     re.IGNORECASE,
 )
 _SENTENCE = re.compile(r'(?<=[.!?])["\')]*\s+(?=[A-Z\[("\'*\d-])|\s*\n+\s*')
+_SIDED = ('angle', 'length')
+_CHARACTERS = str.maketrans('\u2212\u2013\u2014\u00d7\u00ba', '---x°')
 _NEUTRAL = frozenset({'time', 'box', 'camera', 'robot', 'drone', 'picture', 'person', 'stand'})
 
 
@@ -156,8 +191,8 @@ class Sentence:
 
 def split_sentences(text: str) -> list[str]:
     """The sentences of a text; lines of a list are sentences."""
-    text = text.replace('e.g.', 'e.g,').replace('i.e.', 'i.e,').replace('\u2212', '-')
-    text = text.replace('\u00ba', '°').replace('**', '')
+    text = text.translate(_CHARACTERS).replace('e.g.', 'e.g,').replace('i.e.', 'i.e,')
+    text = text.replace('**', '')
     return [part.strip() for part in _SENTENCE.split(text) if part.strip()]
 
 
@@ -200,7 +235,7 @@ def _front(match: re.Match[str]) -> str:
 
 
 def _is_turn(before: str) -> bool:
-    """Tell whether a side is that of a turn, or takes an 'ahead' back ('left of straight ahead')."""
+    """Tell whether a side is that of a turn, or is what takes an 'ahead' back."""
     return bool(re.search(r'\b(?:turn\w*|rotat\w*|(?:left|right) of)\s+$', before.lower()))
 
 
@@ -243,7 +278,9 @@ def _number(match: re.Match[str], text: str) -> Number | None:
         spelling = shared['unit'] or 'm'
     unit = _unit(spelling.lower()) if spelling else None
     is_pronoun = word and re.match(r'\W*$|\W*[.,;]', text[match.end() :])
-    if (unit and unit.dimension == 'share') or (is_pronoun and text[: match.start()][-4:] == 'the '):
+    if (unit and unit.dimension == 'share') or (
+        is_pronoun and text[: match.start()][-4:] == 'the '
+    ):
         return None
     value = float(_COUNTS[word.lower()]) if word else float(match['digits'])
     decimals = len((match['digits'] or '').partition('.')[2])
@@ -257,7 +294,7 @@ def _number(match: re.Match[str], text: str) -> Number | None:
     return Number(
         match.start(), match.end(), match[0], value * factor, dimension,
         0.5 * 10**-decimals * factor, value, bool(_HEDGE.search(before)),
-        side['side'].lower().removesuffix('s') if side and dimension in ('angle', 'length') else '',
+        side['side'].lower().removesuffix('s') if side and dimension in _SIDED else '',
     )  # fmt: skip
 
 

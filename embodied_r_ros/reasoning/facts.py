@@ -40,7 +40,7 @@ class FactBook:
         """
         self.scene = scene
         deltas = scene.deltas
-        began = deltas[0].stamp_ns if deltas else scene._began_ns  # noqa: SLF001 - no other way
+        began = deltas[0].stamp_ns if deltas else scene._began_ns
         self.began_ns = began
         self.items: dict[int, tuple[Item, ...]] = {
             number: delta.items for number, delta in enumerate(deltas, 1)
@@ -283,19 +283,19 @@ class FactBook:
             to: For the distance, from what; none: from the robot.
             number: The observation that counts; 0: now.
         """
-        measures = {
-            'distance': lambda: self._nearness(labels, to, number),
-            'first': lambda: min((t.first_ns for t in self.things(labels)), default=math.nan),
-            'last': lambda: max((t.last_ns for t in self.things(labels)), default=math.nan),
-            'times': lambda: len(self.sightings(labels)) or max(self.times_seen(labels)),
-            'count': lambda: self.counts(labels)[-1],
-            'height': lambda: self._largest(labels, (2,)),
-            'width': lambda: self._largest(labels, (0, 1)),
-            'size': lambda: self._largest(labels, (0, 1, 2)),
-        }
-        return float(measures[what]())
+        axes = {'height': (2,), 'width': (0, 1), 'size': (0, 1, 2)}
+        if what in axes:
+            return self._largest(labels, axes[what])
+        if what == 'distance':
+            return self._nearness(labels, to, number)
+        if what == 'times':
+            return float(len(self.sightings(labels)) or max(self.times_seen(labels)))
+        stamps = [t.first_ns if what == 'first' else t.last_ns for t in self.things(labels)]
+        if not stamps:
+            return math.nan
+        return float(min(stamps) if what == 'first' else max(stamps))
 
-    def _largest(self, labels: Labels, axes: tuple[int, ...]) -> float:
+    def _largest(self, labels: Labels, axes: Iterable[int]) -> float:
         sizes = [t.size for t in self.things(labels) if t.size]
         return max((size[axis] for size in sizes for axis in axes), default=math.nan)
 
