@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.reasoning.claims import Mention, References, Sentence
 
+_LONGEST = 1000  # characters of a sentence that is checked
+_MOST_NUMBERS = 40  # of a sentence that is checked
 _MOST_KNOWN = 200  # numbers that were said
 Labels = tuple[str, ...]
 TURN = re.compile(
@@ -91,7 +93,14 @@ class Context:
         self.sentence = self.question
 
     def _read(self, text: str) -> Sentence:
-        return read_sentence(text, self.labels, self.book.count)
+        if len(text) > _LONGEST:
+            msg = f'a sentence of {len(text)} characters: more than {_LONGEST} are not checked'
+            raise UnsupportedError(msg)
+        sentence = read_sentence(text, self.labels, self.book.count)
+        if len(sentence.numbers) > _MOST_NUMBERS:
+            msg = f'a sentence of more than {_MOST_NUMBERS} numbers is not checked'
+            raise UnsupportedError(msg)
+        return sentence
 
     def _fail(self, what: str, labels: Labels = ()) -> None:
         known = self._known_of(labels) if labels else ''

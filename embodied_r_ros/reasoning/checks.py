@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.scene.tools import Result, Scene
 
-_MOST_CHARS = 20_000  # of a completion that is checked
+_MOST_CHARS = 10_000  # of a completion that is checked
 _HOW_MANY = re.compile(r'\bhow many\s+(?:different\s+)?(?P<what>\w+)')
 _AMOUNT = re.compile(
     r'\b(?:how (?:many|much|far|long|tall|wide|high|deep|big|large|old|often|fast|wide)|number|'
@@ -79,18 +79,20 @@ def check_completion(
     read = parse_completion(completion)
     if read.answer is None:
         return Verdict(Check.UNSUPPORTED, 'there is no one answer')
-    checker = _Checker(FactBook(scene), question, options)
+    checked: list[str] = []
+    is_open = is_unknown(read.answer)
     try:
+        checker = _Checker(FactBook(scene), question, options)
+        checked = checker.checked
         for sentence in split_sentences(read.think):
             checker.check(sentence)
-        is_open = is_unknown(read.answer)
         if not is_open:
             checker.conclude(read.answer, expected)
     except UnsupportedError as error:
-        return Verdict(Check.UNSUPPORTED, str(error), tuple(checker.checked))
-    known = checker.checked or expected is not None
+        return Verdict(Check.UNSUPPORTED, str(error), tuple(checked))
+    known = checked or expected is not None
     check = Check.VERIFIED if known and not is_open else Check.UNCHECKED
-    return Verdict(check, '', tuple(checker.checked))
+    return Verdict(check, '', tuple(checked))
 
 
 class _Checker(Quotes):
