@@ -130,7 +130,7 @@ class RefusalCode(Enum):
     INTERNAL = 7012
 
 
-class Refusal(EmbodiedRError):  # noqa: N818 - a refusal is an outcome with a reason
+class Refusal(EmbodiedRError):
     """There is no answer; `answer` holds what is known so far, with freshness REFUSED."""
 
     def __init__(self, code: RefusalCode, message: str, answer: Answer) -> None:
