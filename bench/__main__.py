@@ -46,6 +46,7 @@ BENCHES = {
     'recovery': 'nodes, model server and camera fail: time back to a fresh answer',
     'rows': 'rows from bags: times real time, and memory by the number of bags',
     'map_teacher': 'what maps of recordings teach wrongly, by the true layout of rooms',
+    'questions': 'plain questions of people about recordings: right, unknown, wrong',
     'scene': 'landmark maps against what is true of rooms and of real recordings',
     'sharing': 'a GRPO step that reads each prompt once, against TRL as it is',
     'transport': 'images lost between a camera and the extractor, with and without our settings',
@@ -54,7 +55,7 @@ BENCHES = {
 }
 
 
-_ALONE = {'soak', 'boot', 'gpu'}
+_ALONE = {'soak', 'boot', 'gpu', 'questions'}
 _ROOT = Path(__file__).resolve().parents[1]
 
 

@@ -334,11 +334,11 @@ class SceneAsker:
 def ask_about(
     scene: RecordingScene,
     question: Question,
-    chat: ChatConfig,
+    chat: ChatConfig | None,
     config: ReasonerConfig,
     listener: Listener,
 ) -> Answer:
-    """Answer one question about a recording.
+    """Answer one question about a recording, without a model by the tools of its scene.
 
     Raises:
         InputError: The model server does not answer.

@@ -94,7 +94,7 @@ class RecordingAnswer:
 def ask_each(
     bags: Iterable[Path],
     question: Question,
-    chat: ChatConfig,
+    chat: ChatConfig | None,
     config: ReasonerConfig,
     *,
     read: Reader | None = None,
@@ -104,7 +104,7 @@ def ask_each(
     Args:
         bags: The recordings; one that cannot be read, or was not perceived, says so.
         question: The question.
-        chat: Where the model is served.
+        chat: Where the model is served; None: the tools of each scene answer.
         config: How it is asked.
         read: Reads a recording; None: from its file.
 

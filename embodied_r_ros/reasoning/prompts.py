@@ -42,6 +42,10 @@ SYSTEM = (
     'words. Answer unknown when what was seen does not tell. The answer must follow from the '
     'reasoning.'
 )
+REPAIR = (
+    'What was seen does not support this: {reason} Read the lines again, and answer once more '
+    'in the same form; answer unknown when they do not tell.'
+)
 NOTHING_SEEN = '(nothing)'
 IMAGE_SHOWN = '(the image shows it)'
 SHOWN_PIXELS = 307_200  # of an image in a prompt at most; Qwen2.5-VL takes a token per 784

@@ -37,6 +37,11 @@ class ReasonerConfig(Settings):
     token_budget: int = setting(
         1200, 'tokens that the scene may take in a prompt', between=(200, 100_000)
     )
+    check: bool = setting(
+        True,
+        'compare each completion with what was seen; one without support is asked for once more, '
+        'then the tools of the scene answer, or nothing does',
+    )
     use_map: bool = setting(True, 'let prompts hold what a question needs of the scene map')
     max_tokens: int = setting(1024, 'tokens that a completion may have', between=(16, 32_768))
     temperature: float = setting(0.0, 'sampling temperature; 0: greedy', between=(0, 2))
@@ -130,7 +135,7 @@ class RefusalCode(Enum):
     INTERNAL = 7012
 
 
-class Refusal(EmbodiedRError):
+class Refusal(EmbodiedRError):  # noqa: N818 - a refusal is an outcome with a reason
     """There is no answer; `answer` holds what is known so far, with freshness REFUSED."""
 
     def __init__(self, code: RefusalCode, message: str, answer: Answer) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 import math
 import time
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.chat.fallback import Fallback, FallbackConfig, FallbackStep, NoReplyError
 from embodied_r_ros.chat.protocol import (
     ChatClient,
+    ChatMessage,
     ChatRequest,
     ending_problem,
     left_s,
@@ -20,6 +21,7 @@ from embodied_r_ros.chat.protocol import (
     see_that_it_speaks,
 )
 from embodied_r_ros.common.errors import CancelledError, ConfigError, DeadlineError, ModelError
+from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.reasoning.completions import (
     number_in,
     option_confidence,
@@ -31,6 +33,7 @@ from embodied_r_ros.reasoning.prompts import (
     image_prompt,
     Prompt,
     REASON_PROMPT_VERSION,
+    REPAIR,
     SYSTEM,
 )
 from embodied_r_ros.reasoning.question import (
@@ -44,10 +47,23 @@ from embodied_r_ros.reasoning.question import (
     staleness,
 )
 from embodied_r_ros.reasoning.reading import kinds_of
-from embodied_r_ros.reasoning.saying import answer_by_tools, with_tool_answer
+from embodied_r_ros.reasoning.saying import (
+    answer_by_tools,
+    ToolAnswer,
+    with_check,
+    with_tool_answer,
+    without_support,
+)
 from embodied_r_ros.scene.memory import mentions, question_terms, SceneText
 from embodied_r_ros.scene.tools import Scene
-from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness, Sampling
+from embodied_r_ros.types.answers import (
+    Answer,
+    AnswerKind,
+    Check,
+    Freshness,
+    RejectedCompletion,
+    Sampling,
+)
 from embodied_r_ros.types.deltas import DeltaKind, ModelInfo, Rung
 from embodied_r_ros.types.geometry import NS_PER_S
 from embodied_r_ros.types.landmarks import newest_stamp_ns
@@ -116,6 +132,24 @@ class _PendingQuestion:
     listener: Listener
     cancel: threading.Event | None
     was_begun: bool = False  # a model spoke, which gave no answer
+    repair: tuple[str, str] | None = None  # a completion without support, and why it has none
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether deltas or a map are there to compare with."""
+        return bool(self.deltas) or _has_map(self.question)
+
+    def messages(self) -> tuple[ChatMessage, ...]:
+        """What the model is told: the prompt, and what was wrong with what it said."""
+        messages = self.prompt.messages()
+        if self.repair is None:
+            return messages
+        said, reason = self.repair
+        return (
+            *messages,
+            ChatMessage('assistant', said),
+            ChatMessage('user', REPAIR.format(reason=as_data(reason))),
+        )
 
 
 def worth_looking(
@@ -321,6 +355,53 @@ class Reasoner:
         )
 
     def _ask(self, step: ChatStep, end: int, pending: _PendingQuestion, draft: Answer) -> Answer:
+        """Have one model answer until a point of the monotonic clock, and check what it says.
+
+        An answer without support in what was seen is asked for once more; then the tools of the
+        scene answer, else nothing does.
+
+        Raises:
+            Refusal: It gave no answer that can be read.
+            CancelledError: The asker does not wait any more.
+        """
+        answer = self._attempt(step, end, pending, draft)
+        if not self._config.check or pending.question.shown or not pending.is_seen:
+            return answer
+        scene = Scene(
+            pending.deltas, pending.question.scene_map, now_ns=draft.observation_stamp_ns
+        )
+        found = self._found(pending.question, scene)
+        checked = with_check(answer, scene, found)
+        if checked.check is not Check.UNSUPPORTED:
+            return checked
+        rejected = [RejectedCompletion(answer.completion, checked.check_reason, answer.model.name)]
+        if left_s(end / NS_PER_S) > 2 * answer.generation_ns / NS_PER_S:
+            again = replace(pending, repair=(answer.completion, checked.check_reason))
+            with suppress(Refusal):
+                second = with_check(self._attempt(step, end, again, draft), scene, found)
+                if second.check is not Check.UNSUPPORTED:
+                    return replace(second, rejected=tuple(rejected))
+                reason = second.check_reason
+                rejected.append(RejectedCompletion(second.completion, reason, second.model.name))
+        is_fresh = answer.freshness is Freshness.FRESH
+        freshness = Freshness.DEGRADED if is_fresh else answer.freshness
+        return replace(
+            without_support(answer, found, freshness),
+            rejected=tuple(rejected),
+            latency_ns=time.monotonic_ns() - pending.start_ns,
+        )
+
+    def _found(self, question: Question, scene: Scene) -> ToolAnswer | None:
+        """What the tools answer; None: what reads questions is not installed."""
+        if self._reader_problem:
+            return None
+        return answer_by_tools(
+            question.text, question.options, scene, takes_orders=question.takes_orders
+        )
+
+    def _attempt(
+        self, step: ChatStep, end: int, pending: _PendingQuestion, draft: Answer
+    ) -> Answer:
         """Have one model answer until a point of the monotonic clock.
 
         Raises:
@@ -456,7 +537,7 @@ class Reasoner:
     ) -> None:
         """Fill in a model's text, as it comes."""
         top_logprobs = self._config.top_logprobs if pending.question.options else 0
-        request = ChatRequest(pending.prompt.messages(), sampling, top_logprobs=top_logprobs)
+        request = ChatRequest(pending.messages(), sampling, top_logprobs=top_logprobs)
         if pending.was_begun:
             pending.listener(Phase.QUEUED, '')
         generation.start_ns = time.monotonic_ns()

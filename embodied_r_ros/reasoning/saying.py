@@ -14,7 +14,8 @@ import re
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.reasoning.quantities import quantity_in
+from embodied_r_ros.reasoning.checks import check_completion
+from embodied_r_ros.reasoning.quantities import compared_values, Quantity, quantity_in
 from embodied_r_ros.reasoning.reading import (
     directions_in,
     Form,
@@ -38,6 +39,7 @@ _LEAST_NAMES = 3  # labels with a name, from which whoever perceives is taken to
 _BORDER_DEG = 12.0  # nearer to a border between two sides, neither is said
 _BACK_M, _AWAY_M = 0.5, 1.0
 _RISE_M, _TURN_DEG = 0.15, 15.0  # from which there is a rise or a turn
+_NEAR_SHARE = 0.1  # by which a model may round a number
 _FEW = 1e-6
 # Directions as options and questions name them, and their middles [degrees], positive left.
 _DIRECTIONS = (
@@ -191,20 +193,20 @@ def _number_of(result: Result, reading: Reading) -> float:
 
 def _short(reading: Reading, result: Result) -> str:
     """The answer in few words."""
-    value = result.value
+    value = result.arguments[0] if reading.kind == 'goal' else result.value
     if isinstance(value, tuple):
         if not value:
             return 'none'
         one = value[-1] if reading.wanted == 'last' else value[0]
         is_one = reading.wanted == 'last' or reading.form is not Form.LIST
         return one if is_one else ', '.join(value)
-    if reading.kind == 'goal':
-        return result.arguments[0]
     if 'bearing_deg' in result.facts and reading.form is Form.PLACE:
         return _place(result)
-    rise = result.facts.get('rise_m')
-    if rise is None:
-        return str(value)
+    return _rise(result) if 'rise_m' in result.facts else str(value)
+
+
+def _rise(result: Result) -> str:
+    rise = result.facts['rise_m']
     return 'at the same height' if abs(rise) < _RISE_M else 'up' if rise > 0 else 'down'
 
 
@@ -242,6 +244,66 @@ def with_tool_answer(draft: Answer, found: ToolAnswer, freshness: Freshness) -> 
         check_reason='' if found.is_known else found.sentence,
         freshness=freshness,
     )
+
+
+def with_check(answer: Answer, scene: Scene, found: ToolAnswer | None) -> Answer:
+    """An answer of a model with what its comparison with the scene gave.
+
+    Args:
+        answer: The answer, with its completion.
+        scene: What was seen.
+        found: What the tools answer to the same question; None: nothing is known of that.
+    """
+    computed = found if found and found.is_known else None
+    expected = computed.results[0] if computed and len(computed.results) == 1 else None
+    verdict = check_completion(answer.completion, answer.question, answer.options, scene, expected)
+    check, reason = verdict.check, verdict.reason
+    if computed and check is not Check.UNSUPPORTED and contradicts(answer, computed):
+        check, reason = Check.UNSUPPORTED, f'the tools of the scene say: {computed.sentence}'
+    if computed is None or answer.kind is AnswerKind.UNKNOWN:
+        return replace(answer, check=check, check_reason=reason)
+    return replace(
+        answer,
+        check=check,
+        check_reason=reason,
+        sentence=computed.sentence if check is Check.VERIFIED else '',
+        unit=computed.unit if answer.kind is computed.kind else '',
+        calls=tuple(map(call_of, computed.results)),
+    )
+
+
+def contradicts(answer: Answer, computed: ToolAnswer) -> bool:
+    """Whether an answer is another one than tools computed."""
+    if answer.kind is AnswerKind.UNKNOWN:
+        return False
+    if computed.kind is AnswerKind.CHOICE:
+        return answer.option_index != computed.option_index
+    if computed.kind is AnswerKind.NUMBER and answer.kind is AnswerKind.NUMBER:
+        said = quantity_in(answer.text)
+        return said is not None and not _is_near(said, computed)
+    word = re.match(r'\W*(yes|no)\b', answer.text.lower())
+    if word is None or computed.text not in ('yes', 'no'):
+        return False
+    return word[1] != computed.text
+
+
+def _is_near(said: Quantity, computed: ToolAnswer) -> bool:
+    """Whether a number is that of tools, within its margin, in whichever unit."""
+    truth = quantity_in(f'{computed.number} {computed.unit}')
+    values = compared_values(said, truth) if truth else None
+    if values is None:
+        return False
+    share = max(computed.results[0].margin / max(abs(computed.number), _FEW), _NEAR_SHARE)
+    return abs(values[0] - values[1]) <= share * abs(values[1]) + _FEW
+
+
+def without_support(answer: Answer, found: ToolAnswer | None, freshness: Freshness) -> Answer:
+    """What stands in the place of an answer that nothing supports: the tools', else unknown."""
+    nothing = ToolAnswer(AnswerKind.UNKNOWN, sentence='Nothing that was seen supports an answer.')
+    known = found if found and found.is_known else nothing
+    rung = replace(answer.model, name='tools', digest='', adapter='', prompt_version='')
+    model = rung if found and found.is_known else answer.model
+    return with_tool_answer(replace(answer, model=model, confidence=math.nan), known, freshness)
 
 
 def call_of(result: Result) -> ToolCall:
