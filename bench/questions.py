@@ -37,7 +37,7 @@ OUTCOMES = ('right', 'unknown', 'wrong')
 
 
 @dataclass(frozen=True)
-class Question:
+class PlainQuestion:
     """A question of a file."""
 
     id: str
@@ -48,7 +48,7 @@ class Question:
     held: bool
 
 
-def outcome(question: Question, answer: dict[str, Any]) -> str:
+def outcome(question: PlainQuestion, answer: dict[str, Any]) -> str:
     """'right', 'unknown' or 'wrong': any wrong answer that is not unknown.
 
     Args:
@@ -74,7 +74,9 @@ def outcome(question: Question, answer: dict[str, Any]) -> str:
     return 'right' if is_right else 'wrong'
 
 
-def _is_number(question: Question, said: str, unit: str, value: float, tolerance: float) -> bool:
+def _is_number(
+    question: PlainQuestion, said: str, unit: str, value: float, tolerance: float
+) -> bool:
     """Whether a number is within the tolerance, in the unit that the truth has."""
     match = re.search(r'\d', said)
     number = quantity_in(f'{said[match.start() :]} {unit}'.strip()) if match else None
@@ -103,7 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--json', type=some_path, metavar='FILE', help='write every answer with its outcome')
 
 
-def read_questions(path: Path) -> list[Question]:
+def read_questions(path: Path) -> list[PlainQuestion]:
     """The questions of a file.
 
     Raises:
@@ -115,7 +117,7 @@ def read_questions(path: Path) -> list[Question]:
             value = json.loads(line)
             source = value.get('source') or str(path.parent / value['map'])
             fields = value['id'], source, value['question'], tuple(value.get('options', ()))
-            questions.append(Question(*fields, value['truth'], bool(value.get('held'))))
+            questions.append(PlainQuestion(*fields, value['truth'], bool(value.get('held'))))
         except (KeyError, TypeError, ValueError) as error:
             msg = f'{path}: line {number} is no question with its truth: {error}'
             raise InputError(msg) from None
@@ -143,7 +145,7 @@ def _run(*words: str) -> str:
 
 
 def ask_all(
-    questions: list[Question], footage: Path, rooms: Path, model: list[str]
+    questions: list[PlainQuestion], footage: Path, rooms: Path, model: list[str]
 ) -> dict[str, dict[str, Any]]:
     """Answers by the ids of their questions; each source is asked about once."""
     answers: dict[str, dict[str, Any]] = {}
@@ -183,7 +185,9 @@ def main(args: argparse.Namespace) -> int:
     return int(not all(budget.is_met for budget in budgets))
 
 
-def _print_row(name: str, questions: list[Question], outcomes: dict[str, str]) -> dict[str, float]:
+def _print_row(
+    name: str, questions: list[PlainQuestion], outcomes: dict[str, str]
+) -> dict[str, float]:
     """Print and return the shares of a set."""
     counts = Counter(outcomes[question.id] for question in questions)
     total = max(len(questions), 1)

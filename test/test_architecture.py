@@ -24,6 +24,7 @@ ROOMS = (
 OUTER_ROOMS = {'sim': set(), 'nodes': set(), 'cli': {'nodes', 'sim'}}
 
 CORE_LIBRARIES = {
+    'safetensors', 'tokenizers',
     'numpy', 'cv2', 'yaml', 'rosbags', 'mcap', 'lz4', 'backports', 'compression', 'httpx',
     'httpx_sse', 'tqdm', 'scipy', 'jinja2',
 }  # fmt: skip

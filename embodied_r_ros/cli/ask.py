@@ -37,7 +37,7 @@ from embodied_r_ros.episodes.offline import (
     newest_image,
     RecordingScene,
     SceneAsker,
-    Sight,
+    Seer,
 )
 from embodied_r_ros.episodes.perception_cache import PerceptionCache
 from embodied_r_ros.episodes.question_list import ask_list, ListedQuestion, read_question_list
@@ -238,7 +238,7 @@ def _reasoner(args: argparse.Namespace) -> AbstractContextManager[ChatConfig | N
     return served_reasoner(profile, say) if profile else served_model(args.model, say)
 
 
-def _sight(args: argparse.Namespace) -> Sight:
+def _sight(args: argparse.Namespace) -> Seer:
     """Who sees SOURCE, where that is not known from a map or by recorded deltas.
 
     Raises:
@@ -246,7 +246,7 @@ def _sight(args: argparse.Namespace) -> Sight:
         BagError: The bag is damaged.
     """
     is_recorded = {None: None, 'recorded': True}.get(args.perceiver, False)
-    sight = Sight(is_recorded=is_recorded, topic=args.topic, rate_hz=args.rate)
+    sight = Seer(is_recorded=is_recorded, topic=args.topic, rate_hz=args.rate)
     seer = argparse.Namespace(**vars(args))
     if args.perceiver not in {'vlm', 'fused'}:
         seer.profile = None  # it says who answers

@@ -27,7 +27,7 @@ from tqdm import tqdm
 if TYPE_CHECKING:
     import argparse
 
-    from embodied_r_ros.episodes.collect_jobs import Result
+    from embodied_r_ros.episodes.collect_jobs import CollectedBag
     from embodied_r_ros.episodes.fleet_ray import FleetConfig
 
 
@@ -112,7 +112,7 @@ def _collect_fleet(args: argparse.Namespace, config: CollectConfig, fleet: Fleet
     return 1 if failed else 0
 
 
-def _result_text(result: Result) -> str:
+def _result_text(result: CollectedBag) -> str:
     if result.was_there:
         return 'was there'
     failed = f', {result.failed} not perceived' if result.failed else ''

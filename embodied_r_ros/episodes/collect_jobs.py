@@ -42,7 +42,7 @@ _NAME_DIGITS = 8  # of the digest, in the name of an episode
 
 
 @dataclass(frozen=True)
-class Result:
+class CollectedBag:
     """What became of a bag."""
 
     bag: Path
@@ -72,7 +72,7 @@ def collect(
     jobs: int = 1,
     *,
     is_forced: bool = False,
-) -> Generator[Result, None, None]:
+) -> Generator[CollectedBag, None, None]:
     """Collect bags; yields what became of each as it is done, in any order.
 
     Args:
@@ -94,7 +94,7 @@ def collect(
 
 def _collect(
     bags: Sequence[Path], out: Path, config: CollectConfig, jobs: int, *, is_forced: bool
-) -> Iterator[Result]:
+) -> Iterator[CollectedBag]:
     running = _Running(is_forced=is_forced)
     threads = max(1, (os.cpu_count() or 1) // jobs)
     pool = ThreadPoolExecutor(jobs, 'collect')
@@ -171,37 +171,37 @@ class _Running:
         self._lock = threading.Lock()
         self._same: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
-    def collect(self, bag: Path, out: Path, config: CollectConfig, threads: int) -> Result:
+    def collect(self, bag: Path, out: Path, config: CollectConfig, threads: int) -> CollectedBag:
         """Collect a bag, unless it or a copy of it has been collected."""
         try:
             digest = bag_digest(bag)
         except EmbodiedRError as error:
-            return Result(bag, reason=str(error))
+            return CollectedBag(bag, reason=str(error))
         short = digest.sha256[:_NAME_DIGITS]
         with self._lock:
             alone = self._same[short]
         with alone:
             if there := next(out.glob(f'*-{short}'), None):
-                return Result(bag, there.name, was_there=True)
+                return CollectedBag(bag, there.name, was_there=True)
             folder = out / _name_of(bag, digest)
             job = _Job(bag, folder, config, digest, threads, self._is_forced)
             return self._run(job)
 
-    def _run(self, job: _Job) -> Result:
+    def _run(self, job: _Job) -> CollectedBag:
         """Collect a bag in a process of its own; whatever happens to it stays there."""
         ours, theirs = self._context.Pipe(duplex=False)
         process = self._context.Process(target=_in_process, args=(theirs, job), daemon=True)
         with self._lock:
             if self._has_ended:
-                return Result(job.bag, reason='not begun')
+                return CollectedBag(job.bag, reason='not begun')
             process.start()
             self._processes.add(process)
         theirs.close()
         try:
-            result: Result = ours.recv()
+            result: CollectedBag = ours.recv()
         except EOFError:
             process.join()
-            return Result(job.bag, reason=_death(process.exitcode))
+            return CollectedBag(job.bag, reason=_death(process.exitcode))
         finally:
             ours.close()
         process.join()
@@ -251,16 +251,16 @@ def _name_of(bag: Path, digest: BagDigest) -> str:
     return f'{stem}-{digest.sha256[:_NAME_DIGITS]}'
 
 
-def _collect_one(job: _Job) -> Result:
+def _collect_one(job: _Job) -> CollectedBag:
     """Collect a bag that is fit for it.
 
     Raises:
         EmbodiedRError: It cannot be collected.
     """
     if not job.is_forced and is_bag(job.bag) and (why := why_unfit(job.bag)):
-        return Result(job.bag, reason=why)
+        return CollectedBag(job.bag, reason=why)
     summary = collect_episode(job.bag, job.folder, job.config, job.digest)
-    return Result(job.bag, job.folder.name, summary.keyframes, summary.failed)
+    return CollectedBag(job.bag, job.folder.name, summary.keyframes, summary.failed)
 
 
 def _in_process(result: Connection[Any, Any], job: _Job) -> None:
@@ -271,8 +271,8 @@ def _in_process(result: Connection[Any, Any], job: _Job) -> None:
     try:
         reply = _collect_one(job)
     except EmbodiedRError as error:
-        reply = Result(job.bag, reason=str(error))
+        reply = CollectedBag(job.bag, reason=str(error))
     except Exception as error:  # one bag, however odd, never ends the others
-        reply = Result(job.bag, reason=f'{type(error).__name__}: {error}')
+        reply = CollectedBag(job.bag, reason=f'{type(error).__name__}: {error}')
     result.send(reply)
     result.close()

@@ -79,7 +79,7 @@ class RecordingScene:
 
 
 @dataclass(frozen=True)
-class Sight:
+class Seer:
     """Who sees a recording, and what is kept of it."""
 
     make_perceiver: Callable[[], Perceiver] = classical_perceiver

@@ -31,7 +31,7 @@ from embodied_r_ros.scene.map_relations import (
 )
 from embodied_r_ros.scene.names import Name, resolve
 from embodied_r_ros.scene.sightings import LabelParts
-from embodied_r_ros.scene.track import Sight, sights_of, Stand, stands_of
+from embodied_r_ros.scene.track import ItemSight, sights_of, Stand, stands_of
 from embodied_r_ros.types.deltas import parse_action
 from embodied_r_ros.types.geometry import NS_PER_S, wrap_angle_rad, yaw_pitch_roll
 from embodied_r_ros.types.landmarks import Landmark, LandmarkStatus, newest_stamp_ns, PathPoint
@@ -119,7 +119,7 @@ class Thing:
     first_ns: int = 0
     last_ns: int = 0
     landmark: Landmark | None = None
-    sights: tuple[Sight, ...] = ()
+    sights: tuple[ItemSight, ...] = ()
 
     @property
     def is_gone(self) -> bool:
@@ -132,7 +132,7 @@ class Thing:
         return self.landmark or Landmark(self.label, self.position, size=self.size)
 
 
-class UnknownError(Exception):
+class NotKnownError(Exception):
     """A tool has no value; the message says why, in words for people."""
 
     def __init__(self, reason: str, candidates: Sequence[str] = ()) -> None:
@@ -177,7 +177,7 @@ class Scene:
         return stands_of(self.deltas)
 
     @cached_property
-    def _sights(self) -> list[Sight]:
+    def _sights(self) -> list[ItemSight]:
         return sights_of(self.deltas, self._stands)
 
     @cached_property
@@ -199,11 +199,11 @@ class Scene:
         """Where the robot is.
 
         Raises:
-            UnknownError: That is not known.
+            NotKnownError: That is not known.
         """
         if not self.path:
             reason = 'I do not know where I am'
-            raise UnknownError(f'{reason}: the map has no path' if self.place else reason)
+            raise NotKnownError(f'{reason}: the map has no path' if self.place else reason)
         return self.path[-1]
 
     @property
@@ -211,20 +211,20 @@ class Scene:
         """Where the robot began.
 
         Raises:
-            UnknownError: That is not known.
+            NotKnownError: That is not known.
         """
         self.robot  # noqa: B018 - refuses where there is no way
         is_whole = bool(self.place) or len(self.path) == len(self._stands)
         if not is_whole:
             reason = 'my way since the start is not known in metres'
-            raise UnknownError(reason)
+            raise NotKnownError(reason)
         return self.path[0]
 
     @cached_property
     def all_things(self) -> tuple[Thing, ...]:
         """Everything that was seen: landmarks, then labels that only deltas have."""
         landmarks = self.place.landmarks if self.place else ()
-        by_label: dict[str, list[Sight]] = {}
+        by_label: dict[str, list[ItemSight]] = {}
         for sight in self._sights:
             by_label.setdefault(sight.item.label, []).append(sight)
         things = [
@@ -240,9 +240,9 @@ class Scene:
                 things += self._of_sights(label, sights)
         return tuple(things)
 
-    def _of_sights(self, label: str, sights: list[Sight]) -> list[Thing]:
+    def _of_sights(self, label: str, sights: list[ItemSight]) -> list[Thing]:
         """The things of a label that has no landmark: at least as many as were in view at once."""
-        groups: list[list[Sight]] = []
+        groups: list[list[ItemSight]] = []
         for sight in sights:
             near = [group for group in groups if _is_same(group, sight)]
             best = min(near, key=lambda group: _unlike(group[-1], sight), default=None)
@@ -263,7 +263,7 @@ class Scene:
             for group in groups
         ]
 
-    def _place_of(self, group: Sequence[Sight]) -> Position | None:
+    def _place_of(self, group: Sequence[ItemSight]) -> Position | None:
         """Where a thing is in the axes of the way, by its last sight with a distance."""
         parts = self._last_stand.parts if self._last_stand else None
         for sight in reversed(group):
@@ -297,11 +297,11 @@ class Scene:
         """The things that some words name, present ones alone unless `gone`.
 
         Raises:
-            UnknownError: None was seen, or its colour is not known; the message says which.
+            NotKnownError: None was seen, or its colour is not known; the message says which.
         """
         if not words.strip():
             msg = 'no thing was named'
-            raise UnknownError(msg)
+            raise NotKnownError(msg)
         name = resolve(words, self.labels)
         things = [thing for thing in self.all_things if thing.label in name.labels]
         there = [thing for thing in things if gone or not thing.is_gone]
@@ -310,13 +310,13 @@ class Scene:
         if things:
             age = self._ago(max(thing.last_ns for thing in things))
             msg = f'the {things[0].label} is gone: its place was in view without it{age}'
-            raise UnknownError(msg)
+            raise NotKnownError(msg)
         if name.colour and name.kind:
             plain = resolve(name.kind, self.labels)
             if plain.labels:
                 msg = f'I have seen {with_article(name.kind)}, and do not know its colour'
-                raise UnknownError(msg)
-        raise UnknownError(self._not_seen(name.text))
+                raise NotKnownError(msg)
+        raise NotKnownError(self._not_seen(name.text))
 
     def _not_seen(self, words: str) -> str:
         share = self.coverage
@@ -327,12 +327,12 @@ class Scene:
         """The thing with a place that words name; of several the nearest, all told.
 
         Raises:
-            UnknownError: There is none, or it has no place.
+            NotKnownError: There is none, or it has no place.
         """
         _, things = self.named(words)
         placed = [thing for thing in things if thing.position is not None]
         if not placed:
-            raise UnknownError(self._no_place(things[0]))
+            raise NotKnownError(self._no_place(things[0]))
         if len(placed) > 1 and self.path:
             at = self.path[-1].position
             placed.sort(key=lambda thing: math.dist(thing.position or at, at))
@@ -437,7 +437,7 @@ class Scene:
         found = resolve(name, self.labels)
         try:
             _, things = self.named(name, gone=True)
-        except UnknownError as error:
+        except NotKnownError as error:
             if found.colour and 'colour' in str(error):
                 return _unknown('count', (name,), str(error))
             text = _sentence(str(error))
@@ -474,7 +474,7 @@ class Scene:
         origin = self.start if at == START else self.robot
         if at not in (ROBOT, START):
             msg = f'from the {at}, say what you face: directions need a view'
-            raise UnknownError(msg)
+            raise NotKnownError(msg)
         degrees, metres = bearing_deg(origin, target), math.dist(origin.position, target)
         label = things[0].label if things else 'start'
         age = self._last_seen_text(things[0]) if things else ''
@@ -499,7 +499,7 @@ class Scene:
         target, _, things = self._target(name)
         if min(level_m(a, b), level_m(a, target)) < 1e-6:
             msg = f'{at}, {facing} and {name} are not apart'
-            raise UnknownError(msg)
+            raise NotKnownError(msg)
         degrees = turn_deg(a, b, target)
         text = f'For who stands at the {at} and faces the {facing}, the {name} is '
         text += f'{_direction(degrees)}.'
@@ -607,7 +607,7 @@ class Scene:
         if not pairs:
             missing = next((t for t in (*ones, *others) if t.position is None), None)
             reason = self._no_place(missing) if missing else f'{a} and {b} are one and the same'
-            raise UnknownError(reason)
+            raise NotKnownError(reason)
         _, i, j = min(pairs)
         several = [t.label for those in (ones, others) if len(those) > 1 for t in those]
         return ones[i], others[j], tuple(several)
@@ -629,7 +629,7 @@ class Scene:
         By closest points where all have sizes, else by middles.
 
         Raises:
-            UnknownError: One is not known.
+            NotKnownError: One is not known.
         """
         groups = self._compared(to, among)
         if to in (ROBOT, START):
@@ -655,7 +655,7 @@ class Scene:
             for name in among:
                 placed = [t for t in self.named(name)[1] if t.position is not None]
                 if not placed:
-                    raise UnknownError(self._no_place(self.named(name)[1][0]))
+                    raise NotKnownError(self._no_place(self.named(name)[1][0]))
                 groups[name] = placed
             return groups
         own = set() if to in (ROBOT, START) else set(self.named(to)[0].labels)
@@ -664,7 +664,7 @@ class Scene:
                 groups.setdefault(thing.label, []).append(thing)
         if not groups:
             msg = 'nothing else has a place that is known'
-            raise UnknownError(msg)
+            raise NotKnownError(msg)
         return groups
 
     def _nearest(self, to: str, among: Sequence[str], farthest: bool) -> Result:
@@ -699,7 +699,7 @@ class Scene:
         sized = [thing for thing in things if thing.size]
         if not sized:
             msg = f'the size of the {things[0].label} is not known'
-            raise UnknownError(msg)
+            raise NotKnownError(msg)
         x, y, z = sized[0].size or (0.0, 0.0, 0.0)
         extents = {'longest': max(x, y, z), 'height': z, 'width': max(x, y), 'depth': min(x, y)}
         metres = extents[dimension]
@@ -739,7 +739,7 @@ class Scene:
         dated = [thing for thing in things if thing.last_ns]
         if not dated:
             msg = f'when the {things[0].label} was seen is not known'
-            raise UnknownError(msg)
+            raise NotKnownError(msg)
         stamp_ns = (
             max(thing.last_ns for thing in dated)
             if sight == 'last'
@@ -777,19 +777,19 @@ class Scene:
         """When the first thing of a name came into view [ns].
 
         Raises:
-            UnknownError: It was not seen, or when is not known.
+            NotKnownError: It was not seen, or when is not known.
         """
         _, things = self.named(name, gone=True)
         if not all(thing.first_ns or thing.last_ns for thing in things):
             msg = f'when the {things[0].label} was first seen is not known'
-            raise UnknownError(msg)
+            raise NotKnownError(msg)
         return min(thing.first_ns for thing in things)
 
     def _order(self, among: Sequence[str]) -> Result:
         names = list(among) or list(self.labels)
         if not names:
             msg = 'nothing was seen yet'
-            raise UnknownError(msg)
+            raise NotKnownError(msg)
         stamps = {name: self.first_ns(name) for name in names}
         ordered = tuple(sorted(stamps, key=stamps.__getitem__))
         began = self._began_ns
@@ -827,7 +827,7 @@ class Scene:
         """Stamp, turn so far, left turn so far [rad] and way so far [m], from a time on.
 
         Raises:
-            UnknownError: No motion is known, or a turn in between is not.
+            NotKnownError: No motion is known, or a turn in between is not.
         """
         if self._stands:
             stands = [s for s in self._stands.values() if s.stamp_ns >= since_ns]
@@ -836,7 +836,7 @@ class Scene:
         points = [point for point in self.path if point.stamp_ns >= since_ns]
         if len(points) < 2:
             msg = 'my motion is not known: only one view was taken'
-            raise UnknownError(msg)
+            raise NotKnownError(msg)
         legs = [(points[0].stamp_ns, 0.0, 0.0, 0.0)]
         for before, after in pairwise(points):
             turn = wrap_angle_rad(after.yaw_rad - before.yaw_rad)
@@ -860,7 +860,7 @@ class Scene:
         right = left - net
         missing = f'{unknown} of {len(stands) - 1} motions between keyframes are not known'
         if unknown > _MOST_UNKNOWN * len(stands) or (unknown and abs(net) < 3 * _TURN_DEG):
-            raise UnknownError(missing)
+            raise NotKnownError(missing)
         if max(left, right) < 2.5:
             text = 'I did not turn.'
         elif abs(net) < _TURN_DEG:
@@ -884,13 +884,13 @@ class Scene:
         """Refuse where moves have no metres.
 
         Raises:
-            UnknownError: Some of the moves since then have none.
+            NotKnownError: Some of the moves since then have none.
         """
         stands = [s for s in self._stands.values() if s.stamp_ns >= since_ns]
         of_path = [point for point in self.path if point.stamp_ns >= since_ns]
         if len({s.parts for s in stands}) > 1 and (not self.place or len(of_path) < 2):
             msg = 'how far I moved is not known: nothing gives the metres of my motion'
-            raise UnknownError(msg)
+            raise NotKnownError(msg)
 
     def _way(self, since_ns: int) -> Result:
         self._check_metres(since_ns)
@@ -905,7 +905,7 @@ class Scene:
         points = [point for point in self.path if point.stamp_ns >= since_ns]
         if len(points) < 2:
             msg = 'where I am from the start is not known'
-            raise UnknownError(msg)
+            raise NotKnownError(msg)
         first, last = points[0], points[-1]
         metres = level_m(first.position, last.position)
         degrees = bearing_deg(first, last.position) if metres > 1e-6 else 0.0
@@ -925,7 +925,7 @@ class Scene:
         points = [point for point in self.path if point.stamp_ns >= since_ns]
         if len(points) < 2:
             msg = 'my height is not known'
-            raise UnknownError(msg)
+            raise NotKnownError(msg)
         rise = points[-1].position[2] - points[0].position[2]
         level = abs(rise) < _MOVE_M
         word = (
@@ -944,7 +944,7 @@ class Scene:
         last = last or (known[-1] if known else None)
         if last is None or (ever and not last.is_moving and len(known) < len(stands) - 1):
             msg = 'whether I moved is not known'
-            raise UnknownError(msg)
+            raise NotKnownError(msg)
         action = self.deltas[last.index].action
         seen = f' [{last.index + 1}]: {action}' if action else ''
         when = 'On the way I' if ever else 'At last I'
@@ -1008,7 +1008,7 @@ class Scene:
         if len(colours) != 1 or colours == {''}:
             several = tuple(dict.fromkeys(thing.label for thing in things))
             msg = f'the colour of the {name} is not known: I have seen {_joined(several)}'
-            raise UnknownError(msg, several)
+            raise NotKnownError(msg, several)
         text = f'The {things[0].label} is {colours.copy().pop()}.'
         return Result('colour', (name,), colours.pop(), text=text, evidence=self._evidence(things))
 
@@ -1091,7 +1091,7 @@ class Scene:
     def _try(self, tool: str, arguments: tuple[str, ...], compute: Callable[[], Result]) -> Result:
         try:
             return compute()
-        except UnknownError as error:
+        except NotKnownError as error:
             return replace(_unknown(tool, arguments, str(error)), candidates=error.candidates)
 
 
@@ -1136,7 +1136,7 @@ def _at(thing: Thing) -> Position:
     return thing.position
 
 
-def _is_same(group: Sequence[Sight], sight: Sight) -> bool:
+def _is_same(group: Sequence[ItemSight], sight: ItemSight) -> bool:
     """Tell whether a sight may be of the thing of a group: it is not when both are in one view."""
     last = group[-1]
     if last.delta_id == sight.delta_id and last.stamp_ns == sight.stamp_ns:
@@ -1146,7 +1146,7 @@ def _is_same(group: Sequence[Sight], sight: Sight) -> bool:
     return not off > limit
 
 
-def _unlike(one: Sight, other: Sight) -> float:
+def _unlike(one: ItemSight, other: ItemSight) -> float:
     """How far two sights are apart [m]; NaN: not comparable."""
     a, b = one.position, other.position
     comparable = one.stand and other.stand and one.stand.parts == other.stand.parts
@@ -1155,7 +1155,7 @@ def _unlike(one: Sight, other: Sight) -> float:
     return float(np.linalg.norm(a - b))
 
 
-def _far(sight: Sight) -> float:
+def _far(sight: ItemSight) -> float:
     distance = sight.item.distance_m
     return distance if distance == distance else 0.0
 

@@ -46,7 +46,7 @@ class Stand:
 
 
 @dataclass(frozen=True)
-class Sight:
+class ItemSight:
     """An item at a delta."""
 
     item: Item
@@ -148,10 +148,10 @@ def _motion_of(
     return turn, np.zeros(3) if is_still and stays else None
 
 
-def sights_of(deltas: Sequence[SemanticDelta], stands: dict[int, Stand]) -> list[Sight]:
+def sights_of(deltas: Sequence[SemanticDelta], stands: dict[int, Stand]) -> list[ItemSight]:
     """What was in view at each delta, oldest first; what has left is not in view."""
     return [
-        Sight(item, stands.get(index), delta.stamp_ns, delta.to_id, index + 1)
+        ItemSight(item, stands.get(index), delta.stamp_ns, delta.to_id, index + 1)
         for index, delta in enumerate(deltas)
         for item in delta.items
         if item.status is not ItemStatus.LEFT

@@ -15,7 +15,7 @@ from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.cli.perceiver import perceiver_of
 from embodied_r_ros.common.files import shared_path
-from embodied_r_ros.episodes.offline import SceneAsker, Sight
+from embodied_r_ros.episodes.offline import SceneAsker, Seer
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.perception.classical import ClassicalPerceiver
 from embodied_r_ros.perception.egomotion import FieldOfView
@@ -387,13 +387,13 @@ def test_many_questions_are_answered_in_order_after_one_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks: list[Path] = []
-    see = Sight.see
+    see = Seer.see
 
-    def note(self: Sight, path: Path, *rest: Any) -> Any:
+    def note(self: Seer, path: Path, *rest: Any) -> Any:
         looks.append(path)
         return see(self, path, *rest)
 
-    monkeypatch.setattr(Sight, 'see', note)
+    monkeypatch.setattr(Seer, 'see', note)
 
     def reply(request: RecordedRequest) -> Script:
         return Script(('I do not know.',) if 'Second' in request.text else (RIGHT,))

@@ -73,7 +73,7 @@ class ExpertStep:
 
 
 @dataclass(frozen=True)
-class Scene:
+class TableScene:
     """Where things are at a stamp."""
 
     places: dict[str, Vector]  # by name [m]
@@ -100,7 +100,7 @@ class Scene:
         return f'the handle of {self.the(name)}' if name == _DRAWER else self.the(name)
 
 
-def scene_at(truth: DemonstrationTruth, stamp_ns: int) -> Scene:
+def scene_at(truth: DemonstrationTruth, stamp_ns: int) -> TableScene:
     """Where things were at a stamp, by the newest recorded positions.
 
     Raises:
@@ -111,7 +111,7 @@ def scene_at(truth: DemonstrationTruth, stamp_ns: int) -> Scene:
         msg = f'the truth has no things at {stamp_ns}: simulate the demonstration again'
         raise InputError(msg)
     places = {thing.name: thing.positions[index] for thing in truth.things}
-    return Scene(places, {thing.name: _label(thing) for thing in truth.things})
+    return TableScene(places, {thing.name: _label(thing) for thing in truth.things})
 
 
 def _label(thing: TrueThing) -> str:
@@ -143,7 +143,7 @@ def steps_of(truth: DemonstrationTruth, start: Vector) -> tuple[ExpertStep, ...]
     return tuple(steps)
 
 
-def _gripped(keypoint: TrueKeypoint, scene: Scene, held: str) -> tuple[str, str]:
+def _gripped(keypoint: TrueKeypoint, scene: TableScene, held: str) -> tuple[str, str]:
     """What a motion of the gripper does, and what is held then."""
     if not keypoint.closed:
         return (f'let go of {scene.grip_of(held)}' if held else 'open the gripper'), ''
@@ -153,7 +153,7 @@ def _gripped(keypoint: TrueKeypoint, scene: Scene, held: str) -> tuple[str, str]
     return 'close the gripper', ''
 
 
-def _moved(start: Vector, end: Vector, before: Scene, after: Scene, held: str) -> str:
+def _moved(start: Vector, end: Vector, before: TableScene, after: TableScene, held: str) -> str:
     """What a motion of the tool does."""
     moved = [
         name
@@ -171,7 +171,7 @@ def _moved(start: Vector, end: Vector, before: Scene, after: Scene, held: str) -
     return _reached(start, end, after)
 
 
-def _carried(start: Vector, end: Vector, after: Scene, held: str) -> str:
+def _carried(start: Vector, end: Vector, after: TableScene, held: str) -> str:
     goal = after.over(end, but=held)
     if not goal:
         rises = end[2] - start[2] > _UP_M and math.dist(start[:2], end[:2]) < _OVER_M
@@ -181,7 +181,7 @@ def _carried(start: Vector, end: Vector, after: Scene, held: str) -> str:
     return f'put {after.the(held)} down on {after.the(goal)}'
 
 
-def _reached(start: Vector, end: Vector, after: Scene) -> str:
+def _reached(start: Vector, end: Vector, after: TableScene) -> str:
     near = after.over(end)
     if math.dist(start[:2], end[:2]) < _OVER_M and end[2] - start[2] > _UP_M:
         return 'move the gripper up and away'
@@ -214,7 +214,7 @@ class BenchMoment:
 
     state: ArmState
     steps: tuple[ExpertStep, ...]  # still to be done, the next one first
-    scene: Scene
+    scene: TableScene
     closed: bool  # the gripper
     held: str  # name of the thing that it holds; empty: none
 

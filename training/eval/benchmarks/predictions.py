@@ -20,7 +20,7 @@ from embodied_r_ros.chat.cache import cache_key
 from embodied_r_ros.common.errors import EmbodiedRError, InputError, ModelError
 from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.episodes.inspect import bag_digest
-from embodied_r_ros.episodes.offline import Sight
+from embodied_r_ros.episodes.offline import Seer
 from embodied_r_ros.keyframes.selector import KeyframeConfig
 from embodied_r_ros.perception.pipeline import classical_perceiver
 from embodied_r_ros.reasoning.completions import parse_completion
@@ -235,7 +235,7 @@ def _perceived_scene(path: Path, part: VideoPart, cache: ReplyCache) -> KnownSce
         return images if part.span_s is None else _within(images, part.span_s)
 
     # The map is made before the deltas become rows, which have neither poses nor motions.
-    scene = Sight(rate_hz=part.rate_hz).see(path, images_of_part)
+    scene = Seer(rate_hz=part.rate_hz).see(path, images_of_part)
     if not scene.deltas:
         msg = f'{path}: nothing can be seen in it'
         raise InputError(msg)
