@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
-import math
 from random import Random
 from typing import Any, TYPE_CHECKING
 
@@ -20,23 +18,17 @@ from embodied_r_ros.questions.wordings import wording
 from embodied_r_ros.scene.map_relations import (
     BACK_DEG,
     distance_to_borders,
-    gap_m,
-    has_sizes,
-    level_m,
-    longest_cm,
-    nearest_gap_m,
     quadrant_of_turn,
-    route_turns,
     side_of_turn,
-    turn_deg,
     turn_word,
 )
+from embodied_r_ros.scene.tools import called, Scene
 from embodied_r_ros.types.geometry import NS_PER_S
 from embodied_r_ros.types.landmarks import LandmarkStatus
 from embodied_r_ros.types.things import named_things, near_misses, other_names, plural
 
 if TYPE_CHECKING:
-    from embodied_r_ros.types.landmarks import Landmark, PathPoint, SceneMap
+    from embodied_r_ros.types.landmarks import Landmark, SceneMap
 
 RATIO = 1.25  # of two distances, from which one counts as smaller
 MARGIN_DEG = 12.0  # from the border between two directions
@@ -80,15 +72,11 @@ class MapMoment:
         labels = [landmark.label for landmark in self.scene.landmarks]
         return tuple(those[0] for label, those in self.things.items() if labels.count(label) == 1)
 
-    @property
-    def now(self) -> PathPoint | None:
-        """Where the robot is; None: not known."""
-        return self.scene.path[-1] if self.scene.path else None
-
-    @property
-    def start(self) -> PathPoint | None:
-        """Where the robot began; None: not known."""
-        return self.scene.path[0] if self.scene.path else None
+    @cached_property
+    def tools(self) -> Scene:
+        """What computes the numbers; now is the end of the path."""
+        now_ns = self.scene.path[-1].stamp_ns if self.scene.path else 0
+        return Scene(place=self.scene, now_ns=now_ns, slack_m=self.slack_m)
 
     def absent(self, names: Iterable[str]) -> list[str]:
         """Those of some names that nothing of the map may be called."""
@@ -109,13 +97,6 @@ class MapMoment:
         words = set(label.split(' ')[:-1])  # 'red', 'tall' of a 'red tall object'
         return self.absent(name for name in self.names if words & set(name.split(' ')[:-1]))
 
-    def angle_slack_deg(self, *distances_m: float) -> float:
-        """Angle by which a direction may be off, from the distances of what gives it [degrees]."""
-        return sum(
-            math.degrees(math.asin(min(1.0, self.slack_m / distance))) if distance else 180.0
-            for distance in distances_m
-        )
-
 
 MapKind = Callable[[MapMoment, Random, bool], 'Draft | NoSolution']
 
@@ -125,7 +106,7 @@ _UNCLEAR = 'no things whose relation is far from every border'
 
 def object_counting(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """How many things of a label the room has."""
-    counts = {label: len(those) for label, those in moment.things.items()}
+    counts = {label: moment.tools.count(label).facts['there'] for label in moment.things}
     if not counts:
         return NoSolution('the map has no landmarks')
     # Most things are there once: the count is drawn first, so that one is not always right.
@@ -142,7 +123,7 @@ def object_abs_distance(moment: MapMoment, rng: Random, held_out: bool) -> Draft
         return NoSolution(_TOO_FEW)
     for _ in range(_TRIES):
         a, b = rng.sample(moment.singles, 2)
-        metres = gap_m(a, b)
+        metres = moment.tools.distance(called(a.label), called(b.label)).number
         if metres >= _MIN_GAP_M and moment.slack_m <= MAX_SLACK_SHARE * metres:
             question = wording('object_abs_distance', rng, held_out, a=a.label, b=b.label)
             truth = {'distance_m': round(metres, 3), 'measured': _measured((a, b))}
@@ -158,11 +139,10 @@ def object_rel_distance(moment: MapMoment, rng: Random, held_out: bool) -> Draft
         reference = rng.choice(moment.singles)
         labels = rng.sample([label for label in moment.things if label != reference.label], 4)
         landmarks = [landmark for label in labels for landmark in moment.things[label]]
-        if not has_sizes((reference, *landmarks)) and any(
-            landmark.size for landmark in (reference, *landmarks)
-        ):
+        if len({bool(each.size) for each in (reference, *landmarks)}) > 1:
             continue  # some by their closest points, some by their middles: not comparable
-        gaps = {label: nearest_gap_m(moment.things[label], reference) for label in labels}
+        by_distance = moment.tools.gaps(called(reference.label), labels)
+        gaps = {label: by_distance[label] for label in labels}
         if winner := clearly_least(gaps, moment.slack_m):
             question = wording(
                 'object_rel_distance', rng, held_out, options=', '.join(labels),
@@ -237,14 +217,15 @@ def _direction(
     best: Draft | None = None
     for _ in range(_TRIES):
         at, facing, item = rng.sample(moment.singles, 3)
-        to_facing, to_item = (level_m(at.position, to.position) for to in (facing, item))
-        if min(to_facing, to_item) < _MIN_STANCE_M:
+        names = {'at': at.label, 'facing': facing.label, 'item': item.label}
+        places = {slot: called(label) for slot, label in names.items()}
+        turn = moment.tools.where(places['item'], places['at'], places['facing'])
+        if not turn.is_known or turn.facts['level_m'] < _MIN_STANCE_M:
             continue
-        degrees = turn_deg(at.position, facing.position, item.position)
-        solution = answer(degrees, 2 * moment.angle_slack_deg(to_facing, to_item))
+        degrees = turn.number
+        solution = answer(degrees, turn.facts['slack_deg'])
         if not solution:
             continue
-        names = {'at': at.label, 'facing': facing.label, 'item': item.label}
         if best is None or solution == wanted:
             truth = {**names, 'turn_deg': round(degrees, 1)}
             question = wording(name, rng, held_out, **names)
@@ -257,7 +238,7 @@ def _direction(
 def object_size_estimation(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """How long a thing is at its longest."""
     lengths = [
-        (landmark.label, longest_cm(landmark.size))
+        (landmark.label, 100 * moment.tools.size(landmark.label, unit='m').number)
         for landmark in moment.singles
         if landmark.size and (moment.source != 'map' or landmark.size[0] != landmark.size[1])
     ]  # by views alone a thing is as long as it is wide
@@ -271,8 +252,8 @@ def object_size_estimation(moment: MapMoment, rng: Random, held_out: bool) -> Dr
 
 def room_size_estimation(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """How large the floor is."""
-    area = moment.scene.room_area_m2
-    if not area or area < 1:
+    area = moment.tools.floor_area().number
+    if not area >= 1:
         return NoSolution('the floor of the room is not known')
     question = wording('room_size_estimation', rng, held_out)
     return _number(moment, question, f'{area:.1f}', {'area_m2': round(area, 2)})
@@ -303,11 +284,8 @@ def obj_appearance_order(moment: MapMoment, rng: Random, held_out: bool) -> Draf
 
 def first_sights_ns(moment: MapMoment) -> dict[str, int]:
     """When the first thing of each label came into view [ns]; those without a stamp are not in."""
-    return {
-        label: min(landmark.first_seen_ns for landmark in those)
-        for label, those in moment.things.items()
-        if all(landmark.first_seen_ns for landmark in those)
-    }
+    undated = {each.label for each in moment.scene.landmarks if not each.first_seen_ns}
+    return {label: moment.tools.first_ns(label) for label in moment.things if label not in undated}
 
 
 def route_planning(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
@@ -317,15 +295,15 @@ def route_planning(moment: MapMoment, rng: Random, held_out: bool) -> Draft | No
         return NoSolution(_TOO_FEW)
     for _ in range(3 * _TRIES):
         count = min(1 + rng.randrange(_MAX_STOPS), len(singles) - 1)
-        start, *stops = rng.sample(singles, count + 1)
-        facing = rng.choice([each for each in singles if each is not start])
+        start, *stops = rng.sample([each.label for each in singles], count + 1)
+        facing = rng.choice([each.label for each in singles if each.label != start])
         turns = _route(moment, start, facing, stops)
         if turns is None:
             continue
         blanks = [word for word in map(turn_word, turns) if word]
         solution = ', '.join(blanks)
-        names = {'start': start.label, 'facing': facing.label, 'goal': stops[-1].label}
-        steps = route_steps(turns, [stop.label for stop in stops])
+        names = {'start': start, 'facing': facing, 'goal': stops[-1]}
+        steps = route_steps(turns, stops)
         question = wording('route_planning', rng, held_out, steps=steps, **names)
         truth = {**names, 'turns_deg': [round(turn, 1) for turn in turns]}
         options = (solution, *_wrong_turns(blanks, rng))
@@ -334,19 +312,17 @@ def route_planning(moment: MapMoment, rng: Random, held_out: bool) -> Draft | No
 
 
 def _route(
-    moment: MapMoment, start: Landmark, facing: Landmark, stops: Sequence[Landmark]
+    moment: MapMoment, start: str, facing: str, stops: Sequence[str]
 ) -> tuple[float, ...] | None:
     """Turns of a route [degrees]; None: some turn or leg is unclear."""
-    places = [start.position, *(stop.position for stop in stops)]
-    legs = [level_m(a, b) for a, b in pairwise(places)]
-    to_facing = level_m(start.position, facing.position)
-    if min((*legs, to_facing)) < _MIN_LEG_M:
+    *via, goal = map(called, stops)
+    way = moment.tools.way_to(goal, called(start), called(facing), via).facts
+    turns: tuple[float, ...] = way['turns_deg']
+    if min((*way['legs_m'], way['faced_m'])) < _MIN_LEG_M:
         return None
-    turns = route_turns(start.position, facing.position, places[1:])
     if not any(map(turn_word, turns)) or not all(map(turn_word, turns[1:])):
         return None
-    for turn, before, after in zip(turns, (to_facing, *legs), legs, strict=False):
-        slack_deg = 2 * moment.angle_slack_deg(before, after)
+    for turn, slack_deg in zip(turns, way['slacks_deg'], strict=True):
         off = distance_to_borders(turn, (30.0, -30.0, BACK_DEG, -BACK_DEG))
         if off < MARGIN_DEG + slack_deg:
             return None
@@ -381,7 +357,7 @@ def _number(moment: MapMoment, question: str, solution: str, truth: dict[str, An
 
 def _measured(landmarks: Sequence[Landmark]) -> str:
     """What a distance is measured between."""
-    return 'closest points' if has_sizes(landmarks) else 'middles'
+    return 'closest points' if all(each.size for each in landmarks) else 'middles'
 
 
 VSI_KINDS: dict[str, MapKind] = {

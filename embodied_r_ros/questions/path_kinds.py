@@ -4,20 +4,13 @@
 from __future__ import annotations
 
 from itertools import product
-import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.questions.indoor import Draft, NoSolution, quarter_name
 from embodied_r_ros.questions.map_kinds import clearly_least, first_sights_ns, RATIO
 from embodied_r_ros.questions.wordings import wording
-from embodied_r_ros.scene.map_relations import (
-    approaches,
-    bearing_deg,
-    first_reach_ns,
-    level_m,
-    nearest_gap_m,
-    REACH_M,
-)
+from embodied_r_ros.scene.map_relations import REACH_M
+from embodied_r_ros.scene.tools import called, ROBOT, START
 from embodied_r_ros.types.geometry import NS_PER_S
 
 if TYPE_CHECKING:
@@ -25,8 +18,6 @@ if TYPE_CHECKING:
     from random import Random
 
     from embodied_r_ros.questions.map_kinds import MapKind, MapMoment
-    from embodied_r_ros.types.geometry import Position
-    from embodied_r_ros.types.landmarks import PathPoint
 
 _NEAR_M = 1.0  # at most so far is near, or beside
 _AT_M = 1.5  # at most so far from it, a way starts or ends at a thing
@@ -66,30 +57,27 @@ def choice_of_first(
     return Draft(question, tuple(options), options[0], source=moment.source, truth=dict(truth))
 
 
-def clear_quarter(moment: MapMoment, to: Position) -> tuple[str, float, float] | None:
-    """Quarter, bearing [degrees] and distance [m] of a place from now; None: it is not clear."""
-    now = moment.now
-    if now is None:
+def clear_quarter(moment: MapMoment, name: str) -> tuple[str, float, float] | None:
+    """Quarter, bearing [degrees] and distance [m] of a thing from now; None: it is not clear."""
+    place = moment.tools.where(name)
+    if not place.is_known or place.facts['level_m'] < AWAY_M:
         return None
-    level, degrees = level_m(now.position, to), bearing_deg(now, to)
-    if level < AWAY_M:
-        return None
-    slack_deg = 2 * moment.angle_slack_deg(level)
+    degrees, slack_deg = place.number, place.facts['slack_deg']
     names = {quarter_name(degrees + off) for off in (-slack_deg, 0.0, slack_deg)}
     where = names.pop()
     if names or where is None:
         return None
-    return where, degrees, math.dist(now.position, to)
+    return where, degrees, place.facts['distance_m']
 
 
 def directions(
     moment: MapMoment, rng: Random, held_out: bool, kind: str, words: dict[str, str]
 ) -> Draft | NoSolution:
     """In which quarter a thing is."""
-    if moment.now is None:
+    if not moment.scene.path:
         return NoSolution(NO_PATH)
     for thing in rng.sample(moment.singles, len(moment.singles)):
-        if place := clear_quarter(moment, thing.position):
+        if place := clear_quarter(moment, called(thing.label)):
             where, degrees, metres = place
             options = {name: text.format(item=thing.label) for name, text in words.items()}
             return Draft(
@@ -119,12 +107,12 @@ def action_generation(moment: MapMoment, rng: Random, held_out: bool) -> Draft |
 
 def cognitive_map(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """What is around the robot: two things, each in its direction."""
-    if moment.now is None:
+    if not moment.scene.path:
         return NoSolution(NO_PATH)
     places = {
         thing.label: place[0]
         for thing in moment.singles
-        if (place := clear_quarter(moment, thing.position))
+        if (place := clear_quarter(moment, called(thing.label)))
     }
     if len(places) < 2:
         return NoSolution(UNCLEAR)
@@ -141,11 +129,11 @@ def cognitive_map(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoS
 
 def proximity(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """Whether the robot came nearer to a thing."""
-    if moment.now is None or moment.start is None:
+    if not moment.scene.path:
         return NoSolution(NO_PATH)
     for thing in rng.sample(moment.singles, len(moment.singles)):
         before, now = (
-            math.dist(point.position, thing.position) for point in (moment.start, moment.now)
+            moment.tools.distance(called(thing.label), end).number for end in (START, ROBOT)
         )
         change = now - before
         is_clear = abs(change) >= 0.5 + 2 * moment.slack_m and (
@@ -162,9 +150,9 @@ def proximity(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolut
 
 def start_end_position(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """At which things the way starts and ends."""
-    if moment.now is None or moment.start is None:
+    if not moment.scene.path:
         return NoSolution(NO_PATH)
-    ends = [_thing_at(moment, point) for point in (moment.start, moment.now)]
+    ends = [_thing_at(moment, end) for end in (START, ROBOT)]
     others = sorted(label for label in moment.things if label not in ends)
     a, b = ends
     if not a or not b or a == b or len(others) < 2:
@@ -176,12 +164,9 @@ def start_end_position(moment: MapMoment, rng: Random, held_out: bool) -> Draft 
     return choice_of_first(moment, wording('start_end_position', rng, held_out), options, truth)
 
 
-def _thing_at(moment: MapMoment, point: PathPoint) -> str:
-    """Label of the thing at which a point is; empty: there is none, or more than one."""
-    off_m: dict[str, float] = {}
-    for landmark in moment.scene.landmarks:
-        metres = level_m(point.position, landmark.position)
-        off_m[landmark.label] = min(metres, off_m.get(landmark.label, math.inf))
+def _thing_at(moment: MapMoment, end: str) -> str:
+    """Label of the thing at an end of the way; empty: there is none, or more than one."""
+    off_m = moment.tools.gaps(end, from_above=True) if moment.things else {}
     label = clearly_least(off_m, moment.slack_m) if len(off_m) >= 2 else ''
     is_at = label in moment.things and off_m[label] + moment.slack_m <= _AT_M
     return label if is_at else ''
@@ -191,8 +176,8 @@ def object_recall(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoS
     """What is near a thing."""
     for item in rng.sample(moment.singles, len(moment.singles)):
         gaps = {
-            label: nearest_gap_m(those, item)
-            for label, those in moment.things.items()
+            label: moment.tools.distance(called(label), called(item.label)).number
+            for label in moment.things
             if label != item.label
         }
         near = [label for label, gap in gaps.items() if gap + moment.slack_m <= _NEAR_M]
@@ -211,14 +196,14 @@ def reach_stamps(moment: MapMoment) -> dict[str, int | None]:
     What was passed at neither a small nor a large distance is left out.
     """
     stamps: dict[str, int | None] = {}
-    path = moment.scene.path
-    for thing in moment.singles if path else ():
-        off_m, _ = approaches(path, thing.position)
-        stamp_ns = first_reach_ns(path, thing.position)
+    labels = [thing.label for thing in moment.singles]
+    way = moment.tools.visited(labels).facts
+    for label in labels if way else ():
+        off_m, stamp_ns = way['off_m'][label], way['stamps_ns'].get(label)
         if stamp_ns is not None and off_m + moment.slack_m <= REACH_M:
-            stamps[thing.label] = stamp_ns
+            stamps[label] = stamp_ns
         elif off_m - moment.slack_m >= _NOT_REACHED * REACH_M:
-            stamps[thing.label] = None
+            stamps[label] = None
     return stamps
 
 
@@ -246,7 +231,7 @@ def sequence_recall(moment: MapMoment, rng: Random, held_out: bool) -> Draft | N
         return NoSolution('too few other things to choose from')
     options = [answer, *rng.sample(others, min(3, len(others)))]
     question = wording('sequence_recall', rng, held_out, item=item)
-    start_ns = moment.scene.path[0].stamp_ns
+    start_ns = moment.tools.start.stamp_ns
     truth = {
         label: round((stamp - start_ns) / NS_PER_S, 1)
         for label in (item, *options)
@@ -274,13 +259,13 @@ def progress_evaluation(moment: MapMoment, rng: Random, held_out: bool) -> Draft
 
 def duration(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """Which of two stretches of the way took longer."""
-    if moment.start is None:
+    if not moment.scene.path:
         return NoSolution(NO_PATH)
     first_ns = first_sights_ns(moment)
     singles = [thing.label for thing in moment.singles if thing.label in first_ns]
     for _ in range(20 if len(singles) >= 2 else 0):
         a, b = sorted(rng.sample(singles, 2), key=first_ns.__getitem__)
-        to_a = (first_ns[a] - moment.start.stamp_ns) / NS_PER_S
+        to_a = (first_ns[a] - moment.tools.start.stamp_ns) / NS_PER_S
         to_b = (first_ns[b] - first_ns[a]) / NS_PER_S
         is_clear = max(to_a, to_b) >= max(RATIO * min(to_a, to_b), min(to_a, to_b) + 1)
         is_same = min(to_a, to_b) >= 1 and abs(to_a - to_b) <= 0.05 * max(to_a, to_b)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.questions.indoor import Draft, NoSolution
@@ -18,7 +17,7 @@ from embodied_r_ros.questions.path_kinds import (
     UNCLEAR,
 )
 from embodied_r_ros.questions.wordings import wording
-from embodied_r_ros.types.geometry import NS_PER_S
+from embodied_r_ros.scene.tools import called, ROBOT, START
 from embodied_r_ros.types.things import named_things, plural, with_article
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def is_there(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSoluti
         return NoSolution('no name that is certainly there, or certainly not')
     name = rng.choice(names)
     question = wording('is_there', rng, held_out, a_item=with_article(name))
-    truth = {'item': name, 'count': len(moment.things.get(name, ()))}
+    truth = {'item': name, 'count': 0 if is_absent else moment.tools.count(name).facts['there']}
     solution = PRESENCE[int(is_absent)]
     return Draft(question, PRESENCE, solution, source=moment.source, truth=truth)
 
@@ -78,8 +77,7 @@ def is_there(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSoluti
 def count_things(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """How many things of a label were seen; none, where the truth is known."""
     # What has gone since was seen all the same.
-    labels = [landmark.label for landmark in moment.scene.landmarks]
-    counts = {label: labels.count(label) for label in moment.things}
+    counts = {label: int(moment.tools.count(label).number) for label in moment.things}
     absent = _absent_names(moment) if moment.source == 'layout' else []
     if absent and rng.random() < _ZERO_SHARE:
         counts = {rng.choice(absent): 0}
@@ -94,10 +92,10 @@ def count_things(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSo
 
 def where_is(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """In which direction a thing is, and how far away."""
-    if moment.now is None:
+    if not moment.scene.path:
         return NoSolution(NO_PATH)
     for thing in rng.sample(moment.singles, len(moment.singles)):
-        place = clear_quarter(moment, thing.position)
+        place = clear_quarter(moment, called(thing.label))
         if place and moment.slack_m <= MAX_SLACK_SHARE * place[2]:
             where, degrees, metres = place
             question = wording('where_is', rng, held_out, item=thing.label)
@@ -124,9 +122,9 @@ def way_to(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution
 
 def way_back(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """Which way it is to the start."""
-    if moment.start is None:
+    if not moment.scene.path:
         return NoSolution(NO_PATH)
-    place = clear_quarter(moment, moment.start.position)
+    place = clear_quarter(moment, START)
     if place is None:
         return NoSolution('the start is too near, or near the border between two directions')
     truth = place_truth('start', *place[1:])
@@ -136,10 +134,10 @@ def way_back(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSoluti
 
 def how_far(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """How far a thing is in a straight line."""
-    if moment.now is None:
+    if not moment.scene.path:
         return NoSolution(NO_PATH)
     for thing in rng.sample(moment.singles, len(moment.singles)):
-        metres = math.dist(moment.now.position, thing.position)
+        metres = moment.tools.distance(called(thing.label)).number
         if metres >= AWAY_M and moment.slack_m <= MAX_SLACK_SHARE * metres:
             truth = {'item': thing.label, 'distance_m': round(metres, 3)}
             question = wording('how_far', rng, held_out, item=thing.label)
@@ -149,13 +147,9 @@ def how_far(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolutio
 
 def nearest_thing(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """Which of four things is nearest now."""
-    now = moment.now
-    if now is None:
+    if not moment.scene.path:
         return NoSolution(NO_PATH)
-    off_m = {
-        label: min(math.dist(now.position, thing.position) for thing in those)
-        for label, those in moment.things.items()
-    }
+    off_m = moment.tools.gaps(ROBOT, list(moment.things)) if moment.things else {}
     for _ in range(20 if len(off_m) >= 3 else 0):
         labels = rng.sample(sorted(off_m), min(4, len(off_m)))
         if winner := clearly_least({label: off_m[label] for label in labels}, moment.slack_m):
@@ -167,14 +161,9 @@ def nearest_thing(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoS
 
 def last_seen(moment: MapMoment, rng: Random, held_out: bool) -> Draft | NoSolution:
     """How long ago a thing was in view."""
-    now = moment.now
-    if now is None:
+    if not moment.scene.path:
         return NoSolution(NO_PATH)
-    ages = {
-        thing.label: (now.stamp_ns - thing.last_seen_ns) / NS_PER_S
-        for thing in moment.singles
-        if thing.last_seen_ns
-    }
+    ages = {thing.label: moment.tools.seen(thing.label).number for thing in moment.singles}
     old = sorted(label for label, age_s in ages.items() if age_s >= 1)
     if not old:
         return NoSolution('everything was in view within the last second')

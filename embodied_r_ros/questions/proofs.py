@@ -36,6 +36,7 @@ from embodied_r_ros.reasoning.completions import (
     UNKNOWN,
 )
 from embodied_r_ros.reasoning.prompts import REASON_PROMPT_VERSION, shows_image
+from embodied_r_ros.scene.tools import called
 from embodied_r_ros.types.episodes import LabelVerdict, Verdict
 
 if TYPE_CHECKING:
@@ -355,7 +356,7 @@ def _directions(place: MapMoment, question: str) -> Iterator[Draft]:
     """In which quarter each thing of a map is now, as the kind of a true layout asks it."""
     for thing in place.singles:
         is_named = any(text.format(item=thing.label) == question for text in WORDINGS[_DIRECTION])
-        if is_named and (where := clear_quarter(place, thing.position)):
+        if is_named and (where := clear_quarter(place, called(thing.label))):
             yield Draft(question, (where[0],), where[0], source=place.source)
 
 

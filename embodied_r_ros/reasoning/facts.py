@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.scene.map_relations import bearing_deg, gap_m, level_m, turn_deg
-from embodied_r_ros.scene.tools import UnknownError
+from embodied_r_ros.scene.tools import NotKnownError
 from embodied_r_ros.types.deltas import item_text, ItemStatus, parse_action
 from embodied_r_ros.types.geometry import NS_PER_S
 
@@ -81,11 +81,11 @@ class FactBook:
     def _ends(self) -> list[PathPoint]:
         try:
             robot = self.scene.robot
-        except UnknownError:
+        except NotKnownError:
             return []
         try:
             return [robot, self.scene.start]
-        except UnknownError:
+        except NotKnownError:
             return [robot]
 
     def distances(self, labels: Labels) -> list[float]:

@@ -91,6 +91,11 @@ class Result:
         """Whether there is a value."""
         return self.value is not None
 
+    @property
+    def number(self) -> float:
+        """A value that is a number; NaN: it is none, or not known."""
+        return self.value if isinstance(self.value, float) else math.nan
+
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
         value = list(self.value) if isinstance(self.value, tuple) else self.value
@@ -132,6 +137,15 @@ class Thing:
         return self.landmark or Landmark(self.label, self.position, size=self.size)
 
 
+def called(label: str) -> str:
+    """How tools are told a thing by its label: `robot` and `start` alone are places.
+
+    >>> called('chair'), called('robot')
+    ('chair', 'the robot')
+    """
+    return f'the {label}' if label in (ROBOT, START) else label
+
+
 class NotKnownError(Exception):
     """A tool has no value; the message says why, in words for people."""
 
@@ -156,6 +170,7 @@ class Scene:
         *,
         now_ns: int = 0,
         slack_m: float = 0.0,
+        guesses: bool = True,
     ) -> None:
         """See what is known.
 
@@ -164,6 +179,7 @@ class Scene:
             place: The map; None: there is none.
             now_ns: From when ages count, in the clock of the image stamps; 0: the newest stamp.
             slack_m: How far places may be off [m].
+            guesses: Whether a name that is no label's may mean one that it resembles.
         """
         self.deltas = tuple(deltas)
         self.place = place if place and (place.landmarks or place.path) else None
@@ -171,6 +187,8 @@ class Scene:
         of_map = newest_stamp_ns(self.place) if self.place else 0
         self.now_ns = now_ns or max(newest, of_map)
         self.slack_m = slack_m
+        self._guesses = guesses
+        self._named: dict[str, tuple[Name, list[Thing]]] = {}
 
     @cached_property
     def _stands(self) -> dict[int, Stand]:
@@ -275,7 +293,7 @@ class Scene:
     def _last_stand(self) -> Stand | None:
         return next(reversed(self._stands.values()), None)
 
-    @property
+    @cached_property
     def labels(self) -> tuple[str, ...]:
         """All labels, each once."""
         return tuple(dict.fromkeys(thing.label for thing in self.all_things))
@@ -302,8 +320,7 @@ class Scene:
         if not words.strip():
             msg = 'no thing was named'
             raise NotKnownError(msg)
-        name = resolve(words, self.labels)
-        things = [thing for thing in self.all_things if thing.label in name.labels]
+        name, things = self._meant(words)
         there = [thing for thing in things if gone or not thing.is_gone]
         if there:
             return name, there
@@ -317,6 +334,15 @@ class Scene:
                 msg = f'I have seen {with_article(name.kind)}, and do not know its colour'
                 raise NotKnownError(msg)
         raise NotKnownError(self._not_seen(name.text))
+
+    def _meant(self, words: str) -> tuple[Name, list[Thing]]:
+        if words not in self._named:
+            name = resolve(words, self.labels)
+            if name.is_guess and not self._guesses:
+                name = replace(name, labels=())
+            things = [thing for thing in self.all_things if thing.label in name.labels]
+            self._named[words] = name, things
+        return self._named[words]
 
     def _not_seen(self, words: str) -> str:
         share = self.coverage
@@ -434,7 +460,7 @@ class Scene:
         Args:
             name: Their name, such as 'chairs'.
         """
-        found = resolve(name, self.labels)
+        found, _ = self._meant(name)
         try:
             _, things = self.named(name, gone=True)
         except NotKnownError as error:
@@ -497,7 +523,8 @@ class Scene:
         """Where a thing is for who stands at one and faces another."""
         (a, _, at_things), (b, _, to_things) = self._target(at), self._target(facing)
         target, _, things = self._target(name)
-        if min(level_m(a, b), level_m(a, target)) < 1e-6:
+        least_m = min(level_m(a, b), level_m(a, target))
+        if least_m < 1e-6:
             msg = f'{at}, {facing} and {name} are not apart'
             raise NotKnownError(msg)
         degrees = turn_deg(a, b, target)
@@ -505,7 +532,7 @@ class Scene:
         text += f'{_direction(degrees)}.'
         evidence = self._evidence([*at_things, *to_things, *things])
         slack = 2 * (self._slack_deg(level_m(a, b)) + self._slack_deg(level_m(a, target)))
-        facts = {'bearing_deg': degrees, 'slack_deg': slack}
+        facts = {'bearing_deg': degrees, 'slack_deg': slack, 'level_m': least_m}
         arguments = (name, at, facing)
         return Result('where', arguments, degrees, 'deg', text, 5.0, evidence, facts=facts)
 
@@ -623,18 +650,26 @@ class Scene:
         arguments = (to, ', '.join(among), farthest)
         return self._try('nearest', arguments, lambda: self._nearest(to, among, bool(farthest)))
 
-    def gaps(self, to: str, among: Sequence[str] = ()) -> dict[str, float]:
+    def gaps(
+        self, to: str, among: Sequence[str] = (), *, from_above: bool = False
+    ) -> dict[str, float]:
         """Distance of things from another one, by their names: all alike, the least first [m].
 
         By closest points where all have sizes, else by middles.
 
+        Args:
+            to: A thing, 'robot' or 'start'.
+            among: The things; none: all others.
+            from_above: From the robot or the start: level distances, of what has gone too.
+
         Raises:
             NotKnownError: One is not known.
         """
-        groups = self._compared(to, among)
+        groups = self._compared(to, among, gone=from_above)
         if to in (ROBOT, START):
             at = (self.robot if to == ROBOT else self.start).position
-            gaps = {n: min(math.dist(at, _at(t)) for t in those) for n, those in groups.items()}
+            off = level_m if from_above else math.dist
+            gaps = {n: min(off(at, _at(t)) for t in those) for n, those in groups.items()}
             return dict(sorted(gaps.items(), key=lambda pair: pair[1]))
         reference, _ = self._only(to)
         landmarks = {n: [t.as_landmark() for t in those] for n, those in groups.items()}
@@ -649,18 +684,25 @@ class Scene:
             }
         return dict(sorted(gaps.items(), key=lambda pair: pair[1]))
 
-    def _compared(self, to: str, among: Sequence[str]) -> dict[str, list[Thing]]:
+    def _compared(
+        self, to: str, among: Sequence[str], *, gone: bool = False
+    ) -> dict[str, list[Thing]]:
         groups: dict[str, list[Thing]] = {}
         if among:
             for name in among:
-                placed = [t for t in self.named(name)[1] if t.position is not None]
+                things = self.named(name, gone=gone)[1]
+                placed = [t for t in things if t.position is not None]
                 if not placed:
-                    raise NotKnownError(self._no_place(self.named(name)[1][0]))
+        if not words.strip():
+            msg = 'no thing was named'
+            raise NotKnownError(msg)
+                    raise NotKnownError(self._no_place(things[0]))
                 groups[name] = placed
             return groups
         own = set() if to in (ROBOT, START) else set(self.named(to)[0].labels)
         for thing in self.all_things:
-            if thing.label not in own and thing.position is not None and not thing.is_gone:
+            is_there = gone or not thing.is_gone
+            if thing.label not in own and thing.position is not None and is_there:
                 groups.setdefault(thing.label, []).append(thing)
         if not groups:
             msg = 'nothing else has a place that is known'
@@ -1071,7 +1113,9 @@ class Scene:
             ahead = (at[0] + math.cos(pose.yaw_rad), at[1] + math.sin(pose.yaw_rad), at[2])
         turns = route_turns(at, ahead, stops)
         places = [at, *stops]
-        legs = [level_m(a, b) for a, b in zip(places, stops, strict=False)]
+        legs = [level_m(a, b) for a, b in pairwise(places)]
+        faced_m = level_m(at, ahead)
+        slacks = [self._slack_deg(metres) for metres in (faced_m, *legs)]
         names = [*via, 'start' if goal == START else goal]
         if len(legs) == 1 and legs[0] < 0.3:
             text = f'We are at the {names[0]} already.'
@@ -1083,7 +1127,8 @@ class Scene:
             text = _sentence('; '.join(steps))
         facts = {
             'turns_deg': turns, 'legs_m': tuple(legs), 'bearing_deg': turns[0],
-            'distance_m': legs[0], 'level_m': legs[0],
+            'distance_m': legs[0], 'level_m': legs[0], 'faced_m': faced_m,
+            'slacks_deg': tuple(2 * (before + after) for before, after in pairwise(slacks)),
         }  # fmt: skip
         return Result('way_to', (goal, start, facing, ', '.join(via)), turns[0], 'deg', text, 5.0,
                       self._evidence(things), facts=facts)  # fmt: skip

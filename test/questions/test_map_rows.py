@@ -62,8 +62,7 @@ def test_layout_gives_what_was_seen_so_far() -> None:
 def test_pose_now_is_level_and_wrapped() -> None:
     truth = layout()
     turned = replace(truth.images[-1], yaw_rad=math.radians(90 + 720))
-    now = map_moment(replace(truth, images=(*truth.images[:-1], turned))).now
-    assert now is not None
+    now = map_moment(replace(truth, images=(*truth.images[:-1], turned))).tools.robot
     assert now.yaw_rad == pytest.approx(math.pi / 2, abs=1e-4)
 
 
