@@ -693,9 +693,6 @@ class Scene:
                 things = self.named(name, gone=gone)[1]
                 placed = [t for t in things if t.position is not None]
                 if not placed:
-        if not words.strip():
-            msg = 'no thing was named'
-            raise NotKnownError(msg)
                     raise NotKnownError(self._no_place(things[0]))
                 groups[name] = placed
             return groups
