@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TYPE_CHECKING
 
 from embodied_r_ros.bags.playback import Playable, playable
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
-from embodied_r_ros.common.files import make_empty_folder, shared_path
+from embodied_r_ros.common.files import make_empty_folder
 from embodied_r_ros.episodes.episode import read_layout
 from embodied_r_ros.nodes.demo.client import demo_client
 from embodied_r_ros.nodes.run import NodeProcesses, own_environment
@@ -24,7 +24,6 @@ from embodied_r_ros.questions.indoor import Draft, KINDS, Moment
 from embodied_r_ros.questions.wordings import FACINGS, HEIGHTS, PLACES, WORDINGS
 from embodied_r_ros.reasoning.question import Question
 from embodied_r_ros.serving.profiles import reasoner_config
-from embodied_r_ros.serving.servers import served_model
 from embodied_r_ros.types.deltas import ItemStatus
 from embodied_r_ros.view.sheet import AnsweredQuestion, write_contact_sheet
 
@@ -115,7 +114,7 @@ _PIPELINE = (
     'episode_recorder',
     'bag_player',
 )
-_PROFILE = 'embedded'  # that of the model which answers
+_PROFILE, _SERVED = 'tools', 'embedded'  # who answers without a server, and with one
 _START_S = 60.0
 _DRAIN_S = 60.0
 _ANSWER_S = 60.0
@@ -160,14 +159,8 @@ def run_demo(request: DemoRequest, audience: Audience) -> dict[str, Any]:
     """
     with _workplace(request.out) as scratch:
         play = playable(request.source, scratch, request.topic, request.depth)
-        audience.say('starting the model server')
-        with (
-            served_model(str(shared_path('models', 'nano')), audience.say) as server,
-            running_pipeline(play, server, scratch, audience.say, request.perceiver) as (
-                nodes,
-                client,
-            ),
-        ):
+        with running_pipeline(play, None, scratch, audience.say, request.perceiver) as pipeline:
+            nodes, client = pipeline
             bag = Path(client.start_episode(f'demonstration: {request.source.name}'))
             audience.say(f'playing {request.source} ({play.duration_s:.0f} s)')
             play_to_end(nodes, play, client)
@@ -182,7 +175,7 @@ def run_demo(request: DemoRequest, audience: Audience) -> dict[str, Any]:
 @contextmanager
 def running_pipeline(
     play: Playable,
-    server: ChatConfig,
+    server: ChatConfig | None,
     scratch: Path,
     say: Callable[[str], None],
     perceiver: Mapping[str, Any] = CLASSICAL,
@@ -193,7 +186,7 @@ def running_pipeline(
 
     Args:
         play: The recording.
-        server: The server of the reasoner's model.
+        server: The server of the reasoner's model; None: the tools of the scene answer.
         scratch: Folder for parameters, logs and episodes.
         say: Gets the progress, a line at a time.
         perceiver: Parameters of semantic_perceiver.
@@ -267,7 +260,9 @@ def _ask(demo_question: DemoQuestion, client: DemoClient, audience: Audience) ->
     answer, refusal = client.ask(demo_question.question, audience.hear, _ANSWER_S)
     audience.hear('\n')
     truth = f'   true: {demo_question.truth}' if demo_question.truth else ''
-    audience.say(f'answer: {answer.text or "unknown"}{truth}')
+    audience.say(f'answer: {answer.text or "unknown"} ({answer.check.name.lower()}){truth}')
+    if answer.sentence:
+        audience.say(f'        {answer.sentence}')
     if refusal:
         audience.say(f'refused: {refusal}')
     return AnsweredQuestion(answer, demo_question.truth, refusal)
@@ -276,7 +271,7 @@ def _ask(demo_question: DemoQuestion, client: DemoClient, audience: Audience) ->
 def _start_pipeline(
     nodes: NodeProcesses,
     play: Playable,
-    server: ChatConfig,
+    server: ChatConfig | None,
     scratch: Path,
     perceiver: Mapping[str, Any],
 ) -> None:
@@ -295,9 +290,11 @@ def _start_pipeline(
     # Nothing is coalesced: what the machine is too slow for is perceived after the last image.
     worker = {'worker': {'capacity': 1000}}
     nodes.start('semantic_perceiver', {**common, **worker, **perceiver})
-    chat = {'url': server.url, 'model': server.model}
-    reasoner = asdict(reasoner_config(profile=_PROFILE))
-    nodes.start('spatial_reasoner', {**common, 'chat': chat, 'reasoner': reasoner})
+    reasoner: dict[str, Any] = {'profile': _PROFILE}
+    if server:
+        settings = asdict(reasoner_config(profile=_SERVED))
+        reasoner = {'chat': {'url': server.url, 'model': server.model}, 'reasoner': settings}
+    nodes.start('spatial_reasoner', {**common, **reasoner})
     nodes.start('episode_recorder', {**common, 'bag_dir': str(scratch / 'episodes')}, remaps)
     # The player stands still, and so does time, until everybody listens.
     player = {
