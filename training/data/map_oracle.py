@@ -61,8 +61,7 @@ def _number(call: Callable[[Scene, _Words], Result], digits: int = 1) -> _Solver
 def _turn(name_of: Callable[[float], str]) -> _Solver:
     """Solves by the name of the turn to a thing, for who stands at one and faces another."""
 
-    def solve(scene: Scene, words: _Words, options: _Options) -> str:
-        del options
+    def solve(scene: Scene, words: _Words, _: _Options) -> str:
         item, at, facing = (called(words[name]) for name in ('item', 'at', 'facing'))
         return name_of(_known(scene.where(item, at, facing)).number)
 
@@ -88,19 +87,16 @@ def _there(scene: Scene, name: str) -> int:
     return there
 
 
-def _longest(scene: Scene, words: _Words, options: _Options) -> str:
-    del options
+def _longest(scene: Scene, words: _Words, _: _Options) -> str:
     return f'{100 * _known(scene.size(words["item"], unit="m")).number:.0f}'
 
 
-def _order(scene: Scene, words: _Words, options: _Options) -> str:
-    del options
+def _order(scene: Scene, words: _Words, _: _Options) -> str:
     names = words['options'].split(', ')
     return ', '.join(sorted(names, key=scene.first_ns))
 
 
-def _route(scene: Scene, words: _Words, options: _Options) -> str:
-    del options
+def _route(scene: Scene, words: _Words, _: _Options) -> str:
     stops, has_blank = route_stops(words['steps'])
     *via, goal, start, facing = map(called, (*stops, words['start'], words['facing']))
     turns = _known(scene.way_to(goal, start, facing, via)).facts['turns_deg']
@@ -120,8 +116,7 @@ def route_stops(steps_text: str) -> tuple[list[str], list[bool]]:
     return stops, has_blank
 
 
-def _ends(scene: Scene, words: _Words, options: _Options) -> str:
-    del words, options
+def _ends(scene: Scene, _: _Words, __: _Options) -> str:
     start, end = (next(iter(scene.gaps(end, from_above=True))) for end in (START, ROBOT))
     return START_END.format(a=start, b=end)
 
@@ -142,8 +137,7 @@ def _later(scene: Scene, words: _Words, options: _Options) -> str:
     return max(options, key=earliest.__getitem__, default=UNKNOWN)
 
 
-def _change(scene: Scene, words: _Words, options: _Options) -> str:
-    del options
+def _change(scene: Scene, words: _Words, _: _Options) -> str:
     item = called(words['item'])
     start_m, now_m = (_known(scene.distance(item, end)).number for end in (START, ROBOT))
     return change_word(start_m, now_m)
@@ -155,8 +149,7 @@ def change_word(start_m: float, now_m: float) -> str:
     return CHANGES[2 if abs(change) < _SAME_M else int(change < 0)]
 
 
-def _longer(scene: Scene, words: _Words, options: _Options) -> str:
-    del options
+def _longer(scene: Scene, words: _Words, _: _Options) -> str:
     first, second = scene.first_ns(words['a']), scene.first_ns(words['b'])
     return longer_word(first - scene.start.stamp_ns, second - first).format(**words)
 
@@ -167,8 +160,7 @@ def longer_word(to_a: float, to_b: float) -> str:
     return LONGER[2 if is_same else int(to_b > to_a)]
 
 
-def _around(scene: Scene, words: _Words, options: _Options) -> str:
-    del words
+def _around(scene: Scene, _: _Words, options: _Options) -> str:
     for option in options:
         pieces = option.removesuffix('.').split('. ')
         if all(_holds(scene, f'{piece}.') for piece in pieces):
@@ -185,8 +177,7 @@ def _holds(scene: Scene, sentence: str) -> bool:
     return False
 
 
-def _progress(scene: Scene, words: _Words, options: _Options) -> str:
-    del options
+def _progress(scene: Scene, words: _Words, _: _Options) -> str:
     stops = words['stops'].removeprefix('the ').split(', then to the ')
     for stop in stops:
         if not _known(scene.visited([stop])).value:
@@ -194,8 +185,7 @@ def _progress(scene: Scene, words: _Words, options: _Options) -> str:
     return ARRIVED.format(item=stops[-1])
 
 
-def _presence(scene: Scene, words: _Words, options: _Options) -> str:
-    del options
+def _presence(scene: Scene, words: _Words, _: _Options) -> str:
     name = re.sub(r'^an? ', '', words['a_item'])
     return PRESENCE[0 if scene.count(name).number > 0 else 1]
 
