@@ -14,18 +14,13 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.types.geometry import NS_PER_S, wrap_angle_rad
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from embodied_r_ros.types.geometry import Position
     from embodied_r_ros.types.landmarks import Landmark, PathPoint
 
 REACH_M = 1.2  # who passed a thing nearer than this has reached it
 BACK_DEG = 135.0  # VSI-Bench: what is turned to by more than this is at the back
-
-
-def has_sizes(landmarks: Iterable[Landmark]) -> bool:
-    """Tell whether all of them have a size: then their closest points are known."""
-    return all(landmark.size for landmark in landmarks)
 
 
 def gap_m(a: Landmark, b: Landmark) -> float:
@@ -41,11 +36,6 @@ def gap_m(a: Landmark, b: Landmark) -> float:
             for pa, pb, sa, sb in zip(a.position, b.position, a.size, b.size, strict=True)
         )
     )
-
-
-def nearest_gap_m(those: Iterable[Landmark], reference: Landmark) -> float:
-    """Gap between the nearest of several and a reference [m]."""
-    return min(gap_m(each, reference) for each in those)
 
 
 def level_m(a: Position, b: Position) -> float:
@@ -92,11 +82,6 @@ def distance_to_borders(degrees: float, borders: Sequence[float]) -> float:
     return min(abs((degrees - border + 180) % 360 - 180) for border in borders)
 
 
-def longest_cm(size: Position) -> float:
-    """Longest of the three extents [cm]."""
-    return 100 * max(size)
-
-
 def route_turns(start: Position, facing: Position, stops: Sequence[Position]) -> tuple[float, ...]:
     """Turn before each leg of a route, the first one from facing something [degrees]."""
     turns = [turn_deg(start, facing, stops[0])]
@@ -115,18 +100,17 @@ def turn_word(degrees: float) -> str:
     return 'Turn Left' if degrees > 0 else 'Turn Right'
 
 
-def approaches(path: Sequence[PathPoint], to: Position) -> tuple[float, int]:
-    """Least level distance [m] of a path from a position, and the stamp at which it was [ns]."""
-    best = (level_m(path[0].position, to), path[0].stamp_ns)
+def off_path_m(path: Sequence[PathPoint], to: Position) -> float:
+    """Least distance of a path from a position, as seen from above [m]."""
+    least = level_m(path[0].position, to)
     for a, b in pairwise(path):
         dx, dy = b.position[0] - a.position[0], b.position[1] - a.position[1]
         squared = dx * dx + dy * dy
         along = (to[0] - a.position[0]) * dx + (to[1] - a.position[1]) * dy
         share = min(1.0, max(0.0, along / squared)) if squared else 0.0
         off = math.hypot(a.position[0] + share * dx - to[0], a.position[1] + share * dy - to[1])
-        stamp_ns = a.stamp_ns + round(share * (b.stamp_ns - a.stamp_ns))
-        best = min(best, (off, stamp_ns))
-    return best
+        least = min(least, off)
+    return least
 
 
 def first_reach_ns(path: Sequence[PathPoint], to: Position) -> int | None:

@@ -30,7 +30,7 @@ _ALSO = {
     'hair dryer': ('hair drier',),
     'motorcycle': ('motorbike',),
     'airplane': ('plane',),
-    'cabinet': ('cupboard', 'locker'),
+    'cabinet': ('cupboard',),
     'tv': ('tele', 'telly'),
     'trash can': ('garbage can', 'rubbish bin', 'dustbin'),
     'plant': ('houseplant',),
@@ -107,14 +107,24 @@ def names_of(kind: str) -> frozenset[str]:
     return frozenset((also | synonyms) - {''})
 
 
+@lru_cache(1)
+def _known_names() -> frozenset[str]:
+    """Things that have a name in any scene."""
+    groups = {thing.group for thing in named_things().values()} - _NO_GROUPS
+    also = [name for names in _ALSO.values() for name in names]
+    return frozenset({*groups, *COCO, *also, *_SHAPE_OF, *named_things()})
+
+
 @lru_cache(64)
 def _vocabulary(labels: tuple[str, ...]) -> tuple[re.Pattern[str], dict[str, str]]:
     """What matches a known thing with its colour and shape, and the thing that each word names."""
-    groups = {thing.group for thing in named_things().values()} - _NO_GROUPS
-    also = [name for names in _ALSO.values() for name in names]
-    own = [LabelParts.of(label).name for label in labels]
-    names = (*groups, *COCO, *also, *_SHAPE_OF, *named_things(), *own)
-    words = {name: name for name in names if name}
+    own = {LabelParts.of(label).name for label in labels} - _known_names() - {''}
+    return _with_own_names(tuple(sorted(own)))
+
+
+@lru_cache(64)
+def _with_own_names(own: tuple[str, ...]) -> tuple[re.Pattern[str], dict[str, str]]:
+    words = {name: name for name in (*_known_names(), *own)}
     words |= {plural(name): name for name in words}
     words |= _IRREGULAR | dict.fromkeys(ANYTHING, '')
     every = '|'.join(map(re.escape, sorted(words, key=len, reverse=True)))
@@ -181,8 +191,7 @@ def _by_shape(name: Name, labels: tuple[str, ...]) -> tuple[str, ...]:
 
 def _misspelt(text: str, names: list[Name], labels: tuple[str, ...]) -> list[Name]:
     """Words that are no known ones and resemble a label, or what it may be called as well."""
-    words = {each: label for label in labels for each in other_names(label.lower())}
-    words |= {label.lower(): label for label in labels}
+    words: dict[str, str] = {}
     known = _vocabulary(labels)[1]
     found = []
     for match in _WORD.finditer(text):
@@ -191,6 +200,9 @@ def _misspelt(text: str, names: list[Name], labels: tuple[str, ...]) -> list[Nam
         is_known = word in COMMON_WORDS or word in known or word in _NO_TYPOS
         if is_part or len(word) < _SHORTEST or is_known:
             continue
+        if not words:
+            words = {each: label for label in labels for each in other_names(label.lower())}
+            words |= {label.lower(): label for label in labels}
         close = [
             each
             for each in difflib.get_close_matches(word, words, 3, _LEAST_LIKE)
@@ -221,4 +233,4 @@ def resolve(words: str, labels: Sequence[str]) -> Name:
     colour, _, kind = text.partition(' ')
     is_coloured = colour in COLOUR_WORDS and bool(kind)
     name = Name(text, kind if is_coloured else text, colour * is_coloured)
-    return _with_labels(name, tuple(labels))
+    return _with_labels(name, tuple(labels)) if text else name

@@ -12,19 +12,18 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import pairwise
+from itertools import chain, pairwise
 import math
 import re
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.scene.map_relations import (
     age_text,
-    approaches,
     bearing_deg,
     first_reach_ns,
     gap_m,
     level_m,
-    nearest_gap_m,
+    off_path_m,
     REACH_M,
     route_turns,
     turn_deg,
@@ -35,7 +34,7 @@ from embodied_r_ros.scene.track import ItemSight, sights_of, Stand, stands_of
 from embodied_r_ros.types.deltas import parse_action
 from embodied_r_ros.types.geometry import NS_PER_S, wrap_angle_rad, yaw_pitch_roll
 from embodied_r_ros.types.landmarks import Landmark, LandmarkStatus, newest_stamp_ns, PathPoint
-from embodied_r_ros.types.things import plural, with_article
+from embodied_r_ros.types.things import other_names, plural, with_article
 import numpy as np
 
 if TYPE_CHECKING:
@@ -57,7 +56,6 @@ _MOST_UNKNOWN = 0.25  # share of the turns that may be unknown where the side is
 _TURN_DEG = 15.0  # net turns from here on have a side
 _MOVE_M = 0.15
 _SAME_M, _SAME_SHARE = 0.6, 0.25  # sights of one label so near to one another are of one thing
-_AT_M = 1.5
 _UNITS = {'m': 1.0, 'cm': 0.01, 'mm': 0.001, 'ft': 0.3048, 'in': 0.0254, 'yd': 0.9144, 'km': 1e3}
 _AXES = {'longest': 'at its longest', 'height': 'high', 'width': 'wide', 'depth': 'deep'}
 
@@ -179,7 +177,7 @@ class Scene:
             place: The map; None: there is none.
             now_ns: From when ages count, in the clock of the image stamps; 0: the newest stamp.
             slack_m: How far places may be off [m].
-            guesses: Whether a name that is no label's may mean one that it resembles.
+            guesses: Whether a name may mean more than a label, and what it is called as well.
         """
         self.deltas = tuple(deltas)
         self.place = place if place and (place.landmarks or place.path) else None
@@ -338,8 +336,8 @@ class Scene:
     def _meant(self, words: str) -> tuple[Name, list[Thing]]:
         if words not in self._named:
             name = resolve(words, self.labels)
-            if name.is_guess and not self._guesses:
-                name = replace(name, labels=())
+            if not self._guesses:
+                name = replace(name, labels=_certain(words, name))
             things = [thing for thing in self.all_things if thing.label in name.labels]
             self._named[words] = name, things
         return self._named[words]
@@ -521,8 +519,8 @@ class Scene:
 
     def _from_stance(self, name: str, at: str, facing: str) -> Result:
         """Where a thing is for who stands at one and faces another."""
-        (a, _, at_things), (b, _, to_things) = self._target(at), self._target(facing)
-        target, _, things = self._target(name)
+        (a, many_a, at_things), (b, many_b, to_things) = self._target(at), self._target(facing)
+        target, many, things = self._target(name)
         least_m = min(level_m(a, b), level_m(a, target))
         if least_m < 1e-6:
             msg = f'{at}, {facing} and {name} are not apart'
@@ -534,7 +532,10 @@ class Scene:
         slack = 2 * (self._slack_deg(level_m(a, b)) + self._slack_deg(level_m(a, target)))
         facts = {'bearing_deg': degrees, 'slack_deg': slack, 'level_m': least_m}
         arguments = (name, at, facing)
-        return Result('where', arguments, degrees, 'deg', text, 5.0, evidence, facts=facts)
+        several = (*many_a, *many_b, *many)
+        if several:
+            text += f' There are {len(several)}: {"; ".join(several)}.'
+        return Result('where', arguments, degrees, 'deg', text, 5.0, evidence, several, facts)
 
     def _in_sight(self, name: str) -> Result | None:
         """Where a thing is that the newest delta shows, or was before turns alone; None: neither.
@@ -671,17 +672,11 @@ class Scene:
             off = level_m if from_above else math.dist
             gaps = {n: min(off(at, _at(t)) for t in those) for n, those in groups.items()}
             return dict(sorted(gaps.items(), key=lambda pair: pair[1]))
-        reference, _ = self._only(to)
-        landmarks = {n: [t.as_landmark() for t in those] for n, those in groups.items()}
-        own = reference.as_landmark()
-        every = [own, *(each for those in landmarks.values() for each in those)]
-        if all(each.size for each in every):
-            gaps = {n: nearest_gap_m(those, own) for n, those in landmarks.items()}
-        else:
-            gaps = {
-                n: min(math.dist(each.position, own.position) for each in those)
-                for n, those in landmarks.items()
-            }
+        own = self._only(to)[0].as_landmark()
+        landmarks = {n: [thing.as_landmark() for thing in those] for n, those in groups.items()}
+        if not all(each.size for each in chain(*landmarks.values())):
+            own = replace(own, size=None)  # then all are by their middles
+        gaps = {n: min(gap_m(each, own) for each in those) for n, those in landmarks.items()}
         return dict(sorted(gaps.items(), key=lambda pair: pair[1]))
 
     def _compared(
@@ -1069,7 +1064,7 @@ class Scene:
             reached = [first_reach_ns(self.path, _at(t)) for t in things]
             known = [stamp for stamp in reached if stamp is not None]
             if things:
-                off_m[name] = min(approaches(self.path, _at(t))[0] for t in things)
+                off_m[name] = min(off_path_m(self.path, _at(t)) for t in things)
             if known:
                 stamps[name] = min(known)
         ordered = tuple(sorted(stamps, key=stamps.__getitem__))
@@ -1139,6 +1134,13 @@ class Scene:
 
 def _unknown(tool: str, arguments: tuple[str, ...], reason: str) -> Result:
     return Result(tool, arguments, text=_sentence(reason))
+
+
+def _certain(words: str, name: Name) -> tuple[str, ...]:
+    """The labels that all of some words name, by themselves or by what they are called as well."""
+    is_sure = words.removeprefix('the ') == name.text and not name.is_guess
+    own = {name.text, name.in_words} if is_sure else set()
+    return tuple(label for label in name.labels if own & {label, *other_names(label)})
 
 
 def _amount(step: str) -> float:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Solves questions about a scene map from their words and the landmarks: no model, no margins.
+"""Solves questions about a scene map from their words and the tools of the scene: no model.
 
-The question is read by its wording alone, as the reasoner reads it. Landmarks come parsed: how
-they stand in a prompt is the prompt builder's matter.
+The question is read by its wording alone, as the reasoner reads it. For each kind a table has the
+tool that is called, and how its result becomes an answer.
 """
 
 from __future__ import annotations
@@ -26,191 +26,82 @@ from embodied_r_ros.questions.people_kinds import PRESENCE, TURNS
 from embodied_r_ros.questions.wordings import MAP_WORDINGS, wording_pattern
 from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.scene.map_relations import (
-    bearing_deg,
-    first_reach_ns,
-    has_sizes,
-    level_m,
-    longest_cm,
-    nearest_gap_m,
     quadrant_of_turn,
     quarter_of_turn,
-    route_turns,
     side_of_turn,
-    turn_deg,
     turn_word,
 )
-from embodied_r_ros.types.geometry import NS_PER_S
-from embodied_r_ros.types.landmarks import LandmarkStatus
-from embodied_r_ros.types.things import other_names, plural
+from embodied_r_ros.scene.tools import called, Result, ROBOT, Scene, START, UnknownError
 
 from training.data.place_words import MORE_MAP_WORDINGS, more_pattern
 
 if TYPE_CHECKING:
-    from embodied_r_ros.types.geometry import Position
-    from embodied_r_ros.types.landmarks import Landmark, PathPoint, SceneMap
+    from embodied_r_ros.types.landmarks import SceneMap
 
 _STOP = re.compile(r'^go forward until (?:past )?(?:the )?', re.IGNORECASE)
 _SAME_SHARE = 0.1  # two times that differ by less are the same
 _SAME_M = 0.3  # likewise a distance then and now
 
-
-class _NotKnown(Exception):  # noqa: N818 - it is an answer, not an error
-    """The map does not tell."""
-
-
-class _Scene:
-    """A map, asked by names."""
-
-    def __init__(self, scene: SceneMap) -> None:
-        self.scene = scene
-
-    def named(self, name: str, *, gone: bool = False) -> list[Landmark]:
-        """Landmarks of a name: by their label, else by what they may be called as well."""
-        there = [
-            landmark
-            for landmark in self.scene.landmarks
-            if gone or landmark.status is LandmarkStatus.PRESENT
-        ]
-        exact = [landmark for landmark in there if landmark.label == name]
-        return exact or [each for each in there if name in other_names(each.label)]
-
-    def only(self, name: str) -> Landmark:
-        """The landmark of a name.
-
-        Raises:
-            _NotKnown: There is none.
-        """
-        return self.all_of(name)[0]
-
-    def all_of(self, name: str) -> list[Landmark]:
-        """The landmarks of a name.
-
-        Raises:
-            _NotKnown: There is none.
-        """
-        landmarks = self.named(name)
-        if not landmarks:
-            raise _NotKnown
-        return landmarks
-
-    def counted(self, several: str, *, gone: bool) -> int:
-        """How many landmarks there are of a name that stands for several."""
-        labels = {landmark.label for landmark in self.scene.landmarks}
-        single = next((label for label in labels if plural(label) == several), several)
-        return len(self.named(single, gone=gone))
-
-    @property
-    def now(self) -> PathPoint:
-        """Where the robot is.
-
-        Raises:
-            _NotKnown: The map has no path.
-        """
-        if not self.scene.path:
-            raise _NotKnown
-        return self.scene.path[-1]
-
-    @property
-    def start(self) -> PathPoint:
-        """Where the robot began.
-
-        Raises:
-            _NotKnown: The map has no path.
-        """
-        if not self.scene.path:
-            raise _NotKnown
-        return self.scene.path[0]
-
-    def quarter_of(self, name: str) -> str:
-        """Quarter in which a thing is now."""
-        return quarter_of_turn(bearing_deg(self.now, self.only(name).position))
-
-    def first_seen_ns(self, name: str) -> int:
-        """When the first thing of a name came into view."""
-        return min(landmark.first_seen_ns for landmark in self.all_of(name))
-
-    def reach_ns(self, name: str) -> float:
-        """When the way first led to a thing; infinite: it did not."""
-        stamp_ns = first_reach_ns(self.scene.path, self.only(name).position)
-        return math.inf if stamp_ns is None else stamp_ns
-
-
 _Words = dict[str, str]
 _Options = Sequence[str]
-_Solver = Callable[[_Scene, _Words, _Options], str]
+_Solver = Callable[[Scene, _Words, _Options], str]
 
 
-def _gaps(scene: _Scene, names: Sequence[str], reference: str) -> dict[str, float]:
-    """Distances of things from another one, all by closest points or all by middles [m]."""
-    landmark = scene.only(reference)
-    several = [each for name in names for each in scene.all_of(name)]
-    if not has_sizes((landmark, *several)):
-        return {
-            name: min(math.dist(each.position, landmark.position) for each in scene.all_of(name))
-            for name in names
-        }
-    return {name: nearest_gap_m(scene.all_of(name), landmark) for name in names}
+def _known(result: Result) -> Result:
+    if not result.is_known:
+        raise UnknownError(result.text)
+    return result
 
 
-def _least(values: dict[str, float]) -> str:
-    return min(values, key=values.__getitem__)
+def _number(call: Callable[[Scene, _Words], Result], digits: int = 1) -> _Solver:
+    """Solves by the number of a result."""
+    return lambda scene, words, _: f'{_known(call(scene, words)).number:.{digits}f}'
 
 
-def _counting(scene: _Scene, words: _Words, options: _Options) -> str:
-    del options
-    if item := words.get('item'):
-        return str(len(scene.named(item)))
-    return str(scene.counted(words['items'], gone=False))
+def _turn(name_of: Callable[[float], str]) -> _Solver:
+    """Solves by the name of the turn to a thing, for who stands at one and faces another."""
+
+    def solve(scene: Scene, words: _Words, _: _Options) -> str:
+        item, at, facing = (called(words[name]) for name in ('item', 'at', 'facing'))
+        return name_of(_known(scene.where(item, at, facing)).number)
+
+    return solve
 
 
-def _count_seen(scene: _Scene, words: _Words, options: _Options) -> str:
-    del options
-    return str(scene.counted(words['items'], gone=True))
+def _quarter(scene: Scene, name: str) -> str:
+    """Quarter in which a place is now."""
+    return quarter_of_turn(_known(scene.where(name)).number)
 
 
-def _apart(scene: _Scene, words: _Words, options: _Options) -> str:
-    del options
-    return f'{_gaps(scene, [words["a"]], words["b"])[words["a"]]:.1f}'
+def _by_quarter(texts: dict[str, str]) -> _Solver:
+    """Solves by the quarter in which a thing is now."""
+    return lambda scene, words, _: texts[_quarter(scene, called(words['item']))].format(**words)
 
 
-def _closest(scene: _Scene, words: _Words, options: _Options) -> str:
-    return _least(_gaps(scene, options or words['options'].split(', '), words['reference']))
+def _nearest(scene: Scene, to: str, names: Sequence[str]) -> str:
+    return str(_known(scene.nearest(to, names)).value)
 
 
-def _turn(scene: _Scene, words: _Words) -> float:
-    at, facing, item = (scene.only(words[name]).position for name in ('at', 'facing', 'item'))
-    return turn_deg(at, facing, item)
+def _there(scene: Scene, name: str) -> int:
+    there: int = scene.count(name).facts.get('there', 0)
+    return there
 
 
-def _longest(scene: _Scene, words: _Words, options: _Options) -> str:
-    del options
-    size = scene.only(words['item']).size
-    if size is None:
-        raise _NotKnown
-    return f'{longest_cm(size):.0f}'
+def _longest(scene: Scene, words: _Words, _: _Options) -> str:
+    return f'{100 * _known(scene.size(words["item"], unit="m")).number:.0f}'
 
 
-def _area(scene: _Scene, words: _Words, options: _Options) -> str:
-    del words, options
-    if scene.scene.room_area_m2 is None:
-        raise _NotKnown
-    return f'{scene.scene.room_area_m2:.1f}'
+def _order(scene: Scene, words: _Words, _: _Options) -> str:
+    names = words['options'].split(', ')
+    return ', '.join(sorted(names, key=scene.first_ns))
 
 
-def _order(scene: _Scene, words: _Words, options: _Options) -> str:
-    del options
-    return ', '.join(sorted(words['options'].split(', '), key=scene.first_seen_ns))
-
-
-def _route(scene: _Scene, words: _Words, options: _Options) -> str:
-    del options
+def _route(scene: Scene, words: _Words, _: _Options) -> str:
     stops, has_blank = route_stops(words['steps'])
-    places = [scene.only(stop).position for stop in stops]
-    start, facing = (scene.only(words[name]).position for name in ('start', 'facing'))
-    turns = route_turns(start, facing, places)
-    return ', '.join(
-        turn_word(turn) for turn, is_blank in zip(turns, has_blank, strict=True) if is_blank
-    )
+    *via, goal, start, facing = map(called, (*stops, words['start'], words['facing']))
+    turns = _known(scene.way_to(goal, start, facing, via)).facts['turns_deg']
+    blanks = zip(turns, has_blank, strict=True)
+    return ', '.join(turn_word(turn) for turn, is_blank in blanks if is_blank)
 
 
 def route_stops(steps_text: str) -> tuple[list[str], list[bool]]:
@@ -225,140 +116,111 @@ def route_stops(steps_text: str) -> tuple[list[str], list[bool]]:
     return stops, has_blank
 
 
-def _at(scene: _Scene, place: Position) -> str:
-    """Label of the thing that is nearest to a place, as seen from above."""
-    landmarks = scene.scene.landmarks
-    return min(landmarks, key=lambda each: level_m(each.position, place)).label
+def _ends(scene: Scene, _: _Words, __: _Options) -> str:
+    start, end = (next(iter(scene.gaps(end, from_above=True))) for end in (START, ROBOT))
+    return START_END.format(a=start, b=end)
 
 
-def _ends(scene: _Scene, words: _Words, options: _Options) -> str:
-    del words, options
-    return START_END.format(a=_at(scene, scene.start.position), b=_at(scene, scene.now.position))
+def _next(scene: Scene, words: _Words, options: _Options) -> str:
+    stamps = _known(scene.visited([words['item'], *options])).facts['stamps_ns']
+    after = stamps.get(words['item'], math.inf)
+    later = [name for name in options if stamps.get(name, 0) > after]
+    if not later:
+        msg = f'nothing after the {words["item"]}'
+        raise UnknownError(msg)
+    return min(later, key=stamps.__getitem__)
 
 
-def _beside(scene: _Scene, words: _Words, options: _Options) -> str:
-    return _least(_gaps(scene, options, words['item']))
+def _later(scene: Scene, words: _Words, options: _Options) -> str:
+    scene.first_ns(words['item'])  # it is there
+    earliest = {each: min(map(scene.first_ns, each.split(', '))) for each in options}
+    return max(options, key=earliest.__getitem__, default=UNKNOWN)
 
 
-def _next(scene: _Scene, words: _Words, options: _Options) -> str:
-    after = scene.reach_ns(words['item'])
-    stamps = {option: scene.reach_ns(option) for option in options}
-    return _least({k: stamp if stamp > after else math.inf for k, stamp in stamps.items()})
+def _change(scene: Scene, words: _Words, _: _Options) -> str:
+    item = called(words['item'])
+    start_m, now_m = (_known(scene.distance(item, end)).number for end in (START, ROBOT))
+    return change_word(start_m, now_m)
 
 
-def _later(scene: _Scene, words: _Words, options: _Options) -> str:
-    after = scene.first_seen_ns(words['item'])
-    return max(
-        options,
-        key=lambda each: min(scene.first_seen_ns(name) for name in each.split(', ')) - after,
-    )
-
-
-def _change(scene: _Scene, words: _Words, options: _Options) -> str:
-    del options
-    place = scene.only(words['item']).position
-    change = math.dist(scene.now.position, place) - math.dist(scene.start.position, place)
+def change_word(start_m: float, now_m: float) -> str:
+    """How a distance changed, in the words of an answer."""
+    change = now_m - start_m
     return CHANGES[2 if abs(change) < _SAME_M else int(change < 0)]
 
 
-def _longer(scene: _Scene, words: _Words, options: _Options) -> str:
-    del options
-    first, second = (scene.first_seen_ns(words[name]) for name in 'ab')
-    to_a, to_b = first - scene.start.stamp_ns, second - first
+def _longer(scene: Scene, words: _Words, _: _Options) -> str:
+    first, second = scene.first_ns(words['a']), scene.first_ns(words['b'])
+    return longer_word(first - scene.start.stamp_ns, second - first).format(**words)
+
+
+def longer_word(to_a: float, to_b: float) -> str:
+    """Which of two stretches took longer, in the words of an answer."""
     is_same = abs(to_a - to_b) < _SAME_SHARE * max(to_a, to_b)
-    return LONGER[2 if is_same else int(to_b > to_a)].format(**words)
+    return LONGER[2 if is_same else int(to_b > to_a)]
 
 
-def _around(scene: _Scene, words: _Words, options: _Options) -> str:
-    del words
+def _around(scene: Scene, _: _Words, options: _Options) -> str:
     for option in options:
         pieces = option.removesuffix('.').split('. ')
         if all(_holds(scene, f'{piece}.') for piece in pieces):
             return option
-    raise _NotKnown
+    msg = 'no option says what is around'
+    raise UnknownError(msg)
 
 
-def _holds(scene: _Scene, sentence: str) -> bool:
+def _holds(scene: Scene, sentence: str) -> bool:
     """Tell whether a sentence says where a thing is now."""
     for where, text in POSITIONS.items():
         if match := wording_pattern(text).fullmatch(sentence):
-            return scene.quarter_of(match['item']) == where
+            return _quarter(scene, called(match['item'])) == where
     return False
 
 
-def _progress(scene: _Scene, words: _Words, options: _Options) -> str:
-    del options
+def _progress(scene: Scene, words: _Words, _: _Options) -> str:
     stops = words['stops'].removeprefix('the ').split(', then to the ')
     for stop in stops:
-        if scene.reach_ns(stop) == math.inf:
+        if not _known(scene.visited([stop])).value:
             return GOING.format(item=stop)
     return ARRIVED.format(item=stops[-1])
 
 
-def _list_there(scene: _Scene, words: _Words, options: _Options) -> str:
-    del words
-    return max(options, key=lambda each: sum(bool(scene.named(n)) for n in each.split(', ')))
-
-
-def _presence(scene: _Scene, words: _Words, options: _Options) -> str:
-    del options
+def _presence(scene: Scene, words: _Words, _: _Options) -> str:
     name = re.sub(r'^an? ', '', words['a_item'])
-    return PRESENCE[0 if scene.named(name, gone=True) else 1]
+    return PRESENCE[0 if scene.count(name).number > 0 else 1]
 
 
-def _place(scene: _Scene, words: _Words, options: _Options) -> str:
-    where = TURNS[scene.quarter_of(words['item'])]
-    metres = math.dist(scene.now.position, scene.only(words['item']).position)
+def _place(scene: Scene, words: _Words, options: _Options) -> str:
+    place = _known(scene.where(called(words['item'])))
+    where, metres = TURNS[quarter_of_turn(place.number)], place.facts['distance_m']
+    return place_option(where, metres, options) if options else f'{metres:.1f} m {where}'
+
+
+def place_option(where: str, metres: float, options: Sequence[str]) -> str:
+    """The option that is nearest to a place in words."""
 
     def off(option: str) -> tuple[bool, float]:
         text, _, way = option.partition(' m ')
         return way != where, abs(float(text) - metres)
 
-    return min(options, key=off) if options else f'{metres:.1f} m {where}'
-
-
-def _age(scene: _Scene, words: _Words, options: _Options) -> str:
-    del options
-    age_ns = scene.now.stamp_ns - scene.only(words['item']).last_seen_ns
-    return f'{age_ns / NS_PER_S:.1f}'
-
-
-def _distance(scene: _Scene, words: _Words, options: _Options) -> str:
-    del options
-    return f'{math.dist(scene.now.position, scene.only(words["item"]).position):.1f}'
-
-
-def _nearest(scene: _Scene, words: _Words, options: _Options) -> str:
-    del words
-    at = scene.now.position
-    return _least(
-        {name: min(math.dist(at, e.position) for e in scene.all_of(name)) for name in options}
-    )
-
-
-def _back(scene: _Scene, words: _Words, options: _Options) -> str:
-    del words, options
-    return TURNS[quarter_of_turn(bearing_deg(scene.now, scene.start.position))]
-
-
-def _by_quarter(texts: dict[str, str]) -> _Solver:
-    """Solves by the quarter in which a thing is now."""
-    return lambda scene, words, _: texts[scene.quarter_of(words['item'])].format(**words)
+    return min(options, key=off)
 
 
 _SOLVERS: dict[str, _Solver] = {
-    'object_counting': _counting,
-    'object_abs_distance': _apart,
-    'object_rel_distance': _closest,
-    'object_rel_direction_easy': lambda s, w, _: 'left' if _turn(s, w) > 0 else 'right',
-    'object_rel_direction_medium': lambda s, w, _: side_of_turn(_turn(s, w)),
-    'object_rel_direction_hard': lambda s, w, _: quadrant_of_turn(_turn(s, w)),
+    'object_counting': lambda s, w, _: str(_there(s, w.get('item') or w['items'])),
+    'object_abs_distance': _number(lambda s, w: s.distance(called(w['a']), called(w['b']))),
+    'object_rel_distance': lambda s, w, options: _nearest(
+        s, called(w['reference']), options or w['options'].split(', ')
+    ),
+    'object_rel_direction_easy': _turn(lambda turn: 'left' if turn > 0 else 'right'),
+    'object_rel_direction_medium': _turn(side_of_turn),
+    'object_rel_direction_hard': _turn(quadrant_of_turn),
     'object_size_estimation': _longest,
-    'room_size_estimation': _area,
+    'room_size_estimation': _number(lambda s, _: s.floor_area()),
     'obj_appearance_order': _order,
     'route_planning': _route,
     'start_end_position': _ends,
-    'object_recall': _beside,
+    'object_recall': lambda s, w, options: _nearest(s, called(w['item']), options),
     'sequence_recall': _next,
     'scene_recall': _later,
     'proximity': _change,
@@ -367,15 +229,17 @@ _SOLVERS: dict[str, _Solver] = {
     'cognitive_map': _around,
     'progress_evaluation': _progress,
     'action_generation': _by_quarter(ACTIONS),
-    'list_things': _list_there,
+    'list_things': lambda s, _, options: max(
+        options, key=lambda each: sum(_there(s, name) > 0 for name in each.split(', '))
+    ),
     'is_there': _presence,
     'where_is': _place,
-    'last_seen': _age,
-    'how_far': _distance,
-    'way_back': _back,
+    'last_seen': _number(lambda s, w: s.seen(w['item'])),
+    'how_far': _number(lambda s, w: s.distance(called(w['item']))),
+    'way_back': lambda s, _, __: TURNS[_quarter(s, START)],
     'way_to': _by_quarter(TURNS),
-    'nearest_thing': _nearest,
-    'count_things': _count_seen,
+    'nearest_thing': lambda s, _, options: _nearest(s, ROBOT, options),
+    'count_things': _number(lambda s, w: s.count(w['items']), 0),
 }
 
 
@@ -417,7 +281,9 @@ def solve_from_map(question: str, options: Sequence[str], scene: SceneMap) -> st
     kind_words = kind_and_words(question)
     if kind_words is None:
         return UNKNOWN
+    now_ns = scene.path[-1].stamp_ns if scene.path else 0
+    known = Scene(place=scene, now_ns=now_ns, guesses=False)
     try:
-        return _SOLVERS[kind_words[0]](_Scene(scene), kind_words[1], options)
-    except _NotKnown:
+        return _SOLVERS[kind_words[0]](known, kind_words[1], options)
+    except UnknownError:
         return UNKNOWN

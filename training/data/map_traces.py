@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from embodied_r_ros.questions.path_kinds import (
     ACTIONS,
     ARRIVED,
-    CHANGES,
     GOING,
-    LONGER,
     POSITIONS,
     START_END,
 )
@@ -34,7 +32,13 @@ from embodied_r_ros.scene.map_relations import (
 )
 from embodied_r_ros.types.things import plural
 
-from training.data.map_oracle import kind_and_words, route_stops
+from training.data.map_oracle import (
+    change_word,
+    kind_and_words,
+    longer_word,
+    place_option,
+    route_stops,
+)
 from training.data.map_reader import PlaceText, ThingText
 
 if TYPE_CHECKING:
@@ -44,7 +48,6 @@ NOT_TOLD = f'Nothing of the place tells that, so {UNKNOWN}.'
 _ROBOT = 'the robot'
 _FEWEST_TOLD = 2  # of some things that are compared, where one is not told
 _NO_TURN = '?'  # of a route: the text does not tell it
-_SAME_SHARE, _SAME_M = 0.1, 0.3  # times and distances that differ by less are the same
 
 _Known = TypeVar('_Known', str, 'Bearing')
 _Words = dict[str, str]
@@ -400,12 +403,6 @@ def _first_option(page: _Page, options: _Options, told: Callable[[str], str]) ->
     raise _NotKnown(msg)
 
 
-def change_word(start_m: float, now_m: float) -> str:
-    """How a distance changed, in the words of an answer."""
-    change = now_m - start_m
-    return CHANGES[2 if abs(change) < _SAME_M else int(change < 0)]
-
-
 def _change(page: _Page, words: _Words, options: _Options) -> str:
     del options
     item = words['item']
@@ -423,10 +420,9 @@ def _longer(page: _Page, words: _Words, options: _Options) -> str:
     start = _known(page.place.began_s, 'beginning not told')
     first, second = (str(_known(page.thing(name).first_s, f'{name} not told')) for name in (a, b))
     to_a, to_b = float(start) - float(first), float(first) - float(second)
-    is_same = abs(to_a - to_b) < _SAME_SHARE * max(to_a, to_b)
     page.say(f'Began {start}; first seen: {a} {first}; {b} {second}.')
     page.say(f'{start} to {first}: {to_a:.1f}; {first} to {second}: {to_b:.1f}.')
-    return LONGER[2 if is_same else int(to_b > to_a)].format(**words)
+    return longer_word(to_a, to_b).format(**words)
 
 
 def _quarter(page: _Page, name: str, bearing: Bearing) -> str:
@@ -496,12 +492,9 @@ def _place(page: _Page, words: _Words, options: _Options) -> str:
     page.count(item)
     bearing = page.where(item)
     where = TURNS[_quarter(page, item, bearing)]
-
-    def off(option: str) -> tuple[bool, float]:
-        text, _, way = option.partition(' m ')
-        return way != where, abs(float(text) - float(bearing.metres))
-
-    return min(options, key=off) if options else f'{bearing.metres} m {where}'
+    if options:
+        return place_option(where, float(bearing.metres), options)
+    return f'{bearing.metres} m {where}'
 
 
 def _age(page: _Page, words: _Words, options: _Options) -> str:

@@ -27,7 +27,8 @@ from embodied_r_ros.scene.map_relations import (
 from embodied_r_ros.types.deltas import ANGLE_STEP_DEG, MotionStep
 from embodied_r_ros.types.things import is_held_out_name, named_things
 
-from training.data.map_traces import change_word, turn_between, turn_sum
+from training.data.map_oracle import change_word
+from training.data.map_traces import turn_between, turn_sum
 from training.data.place_words import MORE_MAP_WORDINGS
 from training.data.scene_reader import SceneLine
 from training.tiny.dead_reckoning import Walk
