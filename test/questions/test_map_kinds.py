@@ -11,7 +11,7 @@ from random import Random
 import re
 
 from embodied_r_ros.questions.indoor import Draft, NoSolution
-from embodied_r_ros.questions.map_kinds import MapMoment
+from embodied_r_ros.questions.map_kinds import first_sights_ns, MapMoment
 from embodied_r_ros.questions.map_rows import MAP_KINDS, UNKNOWN_KINDS
 from embodied_r_ros.questions.wordings import MAP_WORDINGS, wording_pattern
 from embodied_r_ros.reasoning.completions import UNKNOWN
@@ -223,6 +223,12 @@ def test_order_of_appearance() -> None:
         assert draft.solution == ', '.join(order)
         assert {'desk', 'lamp'} - set(order)  # too near in time
         assert len(set(draft.options)) == 4
+
+
+def test_first_sights_are_of_what_has_gone_too() -> None:
+    gone = replace(thing('chair', 4, 0, 1), status=LandmarkStatus.GONE)
+    known = moment(gone, thing('chair', 1, 0, 5), thing('bed', 0, 0, 3))
+    assert first_sights_ns(known) == {'chair': 1 * S, 'bed': 3 * S}
 
 
 @pytest.mark.parametrize(
