@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _FAIR = 0.4  # least similarity to a sentence of the kind
+_TWIN = 0.02  # two kinds that differ by less are equally near
 _MARGIN = 0.1  # a kind that is less similar than the best by more is not meant
 _MOST_CHARS = 1000
 _NEAR_CHARS = 8
@@ -50,6 +51,21 @@ _SENTENCE = re.compile(r'(?<=[.!:])\s+')
 _START = re.compile(
     r'\b(?:start(?:ed|ing)?|beginning|began|begin|origin|came from|home|set off)\b'
 )
+_FIRST_VIEW = re.compile(
+    r'\b(?:(?:its|the|your|my|our) )?first (?:view|heading|image|picture|place|position)\b'
+)
+_WHERE_NOW = re.compile(r'\bwhere (?:is|are|am) (?:the robot|we|you|i)\b')
+_NOT_SAID = {
+    'moves': r'^where|where is|^in which direction did you start',
+    'moving': r'clos\w+|near\w*|far\w*',
+    'way': r'^which|shortest|closest|one',
+    'there': r'^(?:where|how|which|what|when|in which)',
+    'size': r'seconds?|time|view',
+    'things': r'least|far|near\w*|clos\w+',
+    'where': r'your start\w*|you start',
+    'displacement': r'which way|head|return|turn\w*|look\w*|fac(?:e|es|ed|ing)|heading|view',
+    'distance': r'which direction|which of',
+}
 _FACING = re.compile(r'\bfac(?:e|es|ing)|look(?:s|ing)? (?:at|towards?)\b')
 _STEPS = re.compile(r'(?:^|\s)\d+\.\s')
 _FARTHEST = re.compile(r'\b(?:farthest|furthest|most distant|farther|further|far away(?:est)?)\b')
@@ -216,7 +232,9 @@ def kinds_of(sentence: str) -> list[tuple[str, float]]:
     fitting = {
         kind: score
         for kind, score in best.items()
-        if score >= _FAIR and kinds.words[kind].search(sentence)
+        if score >= _FAIR
+        and kinds.words[kind].search(sentence)
+        and not re.search(rf'\b(?:{_NOT_SAID.get(kind, "$^")})\b', sentence)
     }
     return sorted(fitting.items(), key=lambda pair: -pair[1])
 
@@ -230,6 +248,7 @@ def read_question(question: str, options: Sequence[str], labels: Sequence[str]) 
         labels: The labels of the scene.
     """
     text = ' '.join(question[:_MOST_CHARS].lower().replace('\u2019', "'").split())
+    text = _FIRST_VIEW.sub('the start', text)
     text = _ANYTHING.sub(r'\1 \2 thing', text)
     text = _SHORT.sub(r'\1 is', text).replace('(s)', 's')
     readings: list[Reading] = []
@@ -282,16 +301,24 @@ class _Reader:
             if self.text[name.start : name.end] == name.text:
                 word = 'things' if name.is_plural else 'thing'
                 masked = f'{masked[: name.start]}{word}{masked[name.end :]}'
-        ranked = kinds_of(masked.strip(' ?.!'))
-        doubt = ''
-        for kind, score in ranked:
-            if score < ranked[0][1] - _MARGIN:
-                break
-            reading = self._unknown_noun(kind) or getattr(self, f'_{kind}')()
-            if not reading.doubt:
-                return replace(reading, kind=kind)
-            doubt = doubt or reading.doubt
-        return self._doubt(doubt or 'I do not understand the question')
+        return self._meant(kinds_of(masked.strip(' ?.!')))
+
+    def _meant(self, ranked: Sequence[tuple[str, float]]) -> Reading:
+        """The reading by the most similar kind that fits; a doubt where two are equally near."""
+        near = [(k, score) for k, score in ranked if score >= ranked[0][1] - _MARGIN]
+        readings = [
+            (score, replace(self._unknown_noun(kind) or getattr(self, f'_{kind}')(), kind=kind))
+            for kind, score in near
+        ]
+        valid = [(score, reading) for score, reading in readings if not reading.doubt]
+        if not valid:
+            doubts = [reading.doubt for _, reading in readings]
+            return self._doubt(doubts[0] if doubts else 'I do not understand the question')
+        (best, first), *others = valid
+        twins = [reading for score, reading in others if score > best - _TWIN]
+        if any(reading.calls != first.calls for reading in twins):
+            return self._doubt('the question can be read in two ways')
+        return first
 
     def _unknown_noun(self, kind: str) -> Reading | None:
         """A doubt where a question about things has a noun that nothing knows."""
@@ -599,6 +626,8 @@ class _Reader:
     def _back(self) -> Reading:
         if self.names or self.text.startswith('when'):
             return self._doubt('the way to what is not clear')
+        if _WHERE_NOW.search(self.text) or re.search(r'\bdid (?:you|we) start\b', self.text):
+            return self._doubt('where from, or where to, is not clear')
         if self.is_yes_no or re.search(r'\bhow far|distance\b', self.text):
             return self._displacement()
         return self._made([self._call('way_to', goal=START)], Form.PLACE)

@@ -399,6 +399,14 @@ class Scene:
         unique = [tuple(dict.fromkeys(each)) for each in (ids, keyframes, numbers, stamps)]
         return Evidence(*unique)
 
+    def _evidence_of_first(self, things: Sequence[Thing]) -> Evidence:
+        """What shows when things came into view first."""
+        ids = tuple(thing.landmark.id for thing in things if thing.landmark)
+        stamps = tuple(dict.fromkeys(thing.first_ns for thing in things))
+        shown = [(n, d) for n, d in enumerate(self.deltas, 1) if d.stamp_ns in stamps]
+        keyframes = tuple(delta.to_id for _, delta in shown)
+        return Evidence(ids, keyframes, tuple(number for number, _ in shown), stamps)
+
     # The tools. Names may be in a person's words; `robot` and `start` are places as well.
 
     def things(self, scope: str = 'all') -> Result:
@@ -789,8 +797,9 @@ class Scene:
         facts = {'since_start_s': since, 'stamp_ns': stamp_ns}
         times = sum(len(thing.sights) for thing in dated)
         facts['times'] = times or sum(t.landmark.observations for t in dated if t.landmark)
-        return Result('seen', (name, sight), seconds, 's', text, 0.6, self._evidence(dated),
-                      facts=facts)  # fmt: skip
+        is_last = sight == 'last'
+        evidence = self._evidence(dated) if is_last else self._evidence_of_first(dated)
+        return Result('seen', (name, sight), seconds, 's', text, 0.6, evidence, facts=facts)
 
     @property
     def _began_ns(self) -> int:
@@ -834,7 +843,7 @@ class Scene:
             text = f'The {ordered[0]} and the {ordered[1]} came into view together.'
         things = [t for name in ordered for t in self.named(name, gone=True)[1][:1]]
         return Result('order', (', '.join(among),), ordered, '', text,
-                      evidence=self._evidence(things),
+                      evidence=self._evidence_of_first(things),
                       facts={'stamps_ns': stamps, 'together': together})  # fmt: skip
 
     def motion(self, what: str = 'turn', since: str = '', unit: str = 'm') -> Result:

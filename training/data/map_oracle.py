@@ -31,7 +31,7 @@ from embodied_r_ros.scene.map_relations import (
     side_of_turn,
     turn_word,
 )
-from embodied_r_ros.scene.tools import called, Result, ROBOT, Scene, START, UnknownError
+from embodied_r_ros.scene.tools import called, NotKnownError, Result, ROBOT, Scene, START
 
 from training.data.place_words import MORE_MAP_WORDINGS, more_pattern
 
@@ -49,7 +49,7 @@ _Solver = Callable[[Scene, _Words, _Options], str]
 
 def _known(result: Result) -> Result:
     if not result.is_known:
-        raise UnknownError(result.text)
+        raise NotKnownError(result.text)
     return result
 
 
@@ -127,7 +127,7 @@ def _next(scene: Scene, words: _Words, options: _Options) -> str:
     later = [name for name in options if stamps.get(name, 0) > after]
     if not later:
         msg = f'nothing after the {words["item"]}'
-        raise UnknownError(msg)
+        raise NotKnownError(msg)
     return min(later, key=stamps.__getitem__)
 
 
@@ -166,7 +166,7 @@ def _around(scene: Scene, _: _Words, options: _Options) -> str:
         if all(_holds(scene, f'{piece}.') for piece in pieces):
             return option
     msg = 'no option says what is around'
-    raise UnknownError(msg)
+    raise NotKnownError(msg)
 
 
 def _holds(scene: Scene, sentence: str) -> bool:
@@ -285,5 +285,5 @@ def solve_from_map(question: str, options: Sequence[str], scene: SceneMap) -> st
     known = Scene(place=scene, now_ns=now_ns, guesses=False)
     try:
         return _SOLVERS[kind_words[0]](known, kind_words[1], options)
-    except UnknownError:
+    except NotKnownError:
         return UNKNOWN
