@@ -85,6 +85,13 @@ def answer_by_tools(question: str, options: Sequence[str], scene: Scene) -> Tool
     """
     readings = tuple(read_question(question, options, scene.labels))
     readings = readings or (Reading(question, doubt='I do not understand the question'),)
+    return answer_readings(readings, options, scene)
+
+
+def answer_readings(
+    readings: tuple[Reading, ...], options: Sequence[str], scene: Scene
+) -> ToolAnswer:
+    """Answer a question that was read: all its parts, or of one with options the one that is."""
     answers = [answer_reading(reading, options, scene) for reading in readings]
     known = [answer for answer in answers if answer.is_known]
     if len(answers) == 1 or (options and len(known) == 1):

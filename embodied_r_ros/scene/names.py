@@ -107,13 +107,24 @@ def names_of(kind: str) -> frozenset[str]:
     return frozenset((also | synonyms) - {''})
 
 
-@lru_cache(64)
-def _vocabulary(labels: tuple[str, ...]) -> tuple[re.Pattern[str], dict[str, str]]:
-    """What matches a known thing with its colour and shape, and the thing that each word names."""
+@lru_cache(1)
+def _table_names() -> frozenset[str]:
     groups = {thing.group for thing in named_things().values()} - _NO_GROUPS
     also = [name for names in _ALSO.values() for name in names]
-    own = [LabelParts.of(label).name for label in labels]
-    names = (*groups, *COCO, *also, *_SHAPE_OF, *named_things(), *own)
+    return frozenset((*groups, *COCO, *also, *_SHAPE_OF, *named_things()))
+
+
+@lru_cache(256)
+def _vocabulary(labels: tuple[str, ...]) -> tuple[re.Pattern[str], dict[str, str]]:
+    """What matches a known thing with its colour and shape, and the thing that each word names."""
+    own = {LabelParts.of(label).name for label in labels}
+    return _vocabulary_with(tuple(sorted(own - _table_names())))
+
+
+@lru_cache(64)
+def _vocabulary_with(own: tuple[str, ...]) -> tuple[re.Pattern[str], dict[str, str]]:
+    """The vocabulary of the tables, and of names beside those: most scenes have none."""
+    names = (*sorted(_table_names()), *own)
     words = {name: name for name in names if name}
     words |= {plural(name): name for name in words}
     words |= _IRREGULAR | dict.fromkeys(ANYTHING, '')
@@ -130,7 +141,11 @@ def find_names(text: str, labels: Sequence[str]) -> list[Name]:
         text: A person's or a model's words.
         labels: The labels of the scene.
     """
-    text, labels = text.lower(), tuple(dict.fromkeys(labels))
+    return list(_found(text.lower(), tuple(dict.fromkeys(labels))))
+
+
+@lru_cache(512)
+def _found(text: str, labels: tuple[str, ...]) -> tuple[Name, ...]:
     pattern, words = _vocabulary(labels)
     names: list[Name] = []
     for match in pattern.finditer(text):
@@ -143,7 +158,8 @@ def find_names(text: str, labels: Sequence[str]) -> list[Name]:
             match[0], kind, colour, shape, (), match.start(), match.end(), is_plural=is_plural
         )
         names.append(_with_labels(name, labels))
-    return sorted([*names, *_misspelt(text, names, labels)], key=lambda name: name.start)
+    names += _misspelt(text, names, labels)
+    return tuple(sorted(names, key=lambda name: name.start))
 
 
 def _is_other_word(word: str, before: str, labels: tuple[str, ...]) -> bool:
