@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, replace
 import gzip
-from itertools import chain
 import json
 import math
 import multiprocessing
@@ -61,6 +60,7 @@ _GREEDY_AT_ONCE = 500
 _EVERY = 8  # tokens, after which finished completions are taken out of the batch
 _LEAST_S = 25  # a phase with less time is not begun
 METHODS = ('grpo', 'control')
+_Pair = tuple[list[int], list[int]]  # tokens of a prompt and of its completion
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,13 @@ class Plan:
     batch: int = 128  # rows of a supervised step
     rate: float = 1e-3
     seeds: int = 3
-    steps: int = 40  # of reinforcement learning, at most
-    prompts: int = 96  # of such a step
-    samples: int = 12  # of each
+    steps: int = 60  # of reinforcement learning, at most
+    prompts: int = 128  # of such a step
+    samples: int = 16  # of each
     updates: int = 2  # of such a step
     rl_rate: float = 1e-4
     tokens: int = 56  # of a completion, at most
-    at_once: int = 128  # sequences in a forward pass
+    at_once: int = 12_000  # tokens of a forward pass with gradients, padding included
     workers: int = 3  # processes that execute calls
 
     @classmethod
@@ -87,7 +87,7 @@ class Plan:
             return cls()
         return cls(
             epochs=1, batch=8, seeds=max(1, round(3 * scale)), steps=2, prompts=4, samples=4,
-            at_once=8, workers=1,
+            at_once=700, workers=2,
         )  # fmt: skip
 
 
@@ -157,6 +157,15 @@ def reward_of(verdict: str) -> float:
 # The model.
 
 
+def base_of(path: Path, dtype: torch.dtype) -> Any:
+    """The model of a GGUF file, or of a folder as transformers saves it."""
+    if not path.is_dir():
+        return llama_of(path, dtype)
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
+
+
 class Learner:
     """The model with its adapter, and a copy with the adapter merged, which samples faster."""
 
@@ -176,10 +185,9 @@ class Learner:
         self.merged.requires_grad_(False).eval()
         config = LoraConfig(
             r=RANK, lora_alpha=ALPHA, lora_dropout=0.0, target_modules=_TARGETS,
-            task_type='CAUSAL_LM', base_model_name_or_path='SmolLM2-135M-Instruct',
+            task_type='CAUSAL_LM',
         )  # fmt: skip
         self.peft = get_peft_model(model.to(self.device), config)
-        self.peft.peft_config['default'].base_model_name_or_path = 'SmolLM2-135M-Instruct'
         self.model = self.peft.base_model.model
         for parameter in self.peft.parameters():
             if parameter.requires_grad:
@@ -205,9 +213,7 @@ class Learner:
                 whole = weight.float() + (ALPHA / RANK) * (b.float() @ a.float())
                 self.merged.get_submodule(name).weight.copy_(whole.to(weight.dtype))
 
-    def log_probabilities(
-        self, pairs: Sequence[tuple[list[int], list[int]]]
-    ) -> tuple[Tensor, Tensor]:
+    def log_probabilities(self, pairs: Sequence[_Pair]) -> tuple[Tensor, Tensor]:
         """Of the tokens of completions after their prompts, and the pair of each. Shape (T,)."""
         ids = [torch.tensor([*prompt, *completion]) for prompt, completion in pairs]
         tokens = pad_sequence(ids, batch_first=True, padding_value=self.end)
@@ -242,6 +248,11 @@ class Learner:
                 input_ids=tokens, attention_mask=mask, position_ids=positions,
                 past_key_values=cache, use_cache=True,
             ).last_hidden_state  # fmt: skip
+            if step == 0 and not torch.isfinite(hidden[:, -1]).all():
+                # Some kernels make NaN of what attends to padding alone.
+                log('attention is not finite: the slow one is used')
+                self.merged.set_attn_implementation('eager')
+                return self.sample(prompts, temperature, generator)
             following = self._drawn(hidden[:, -1], temperature, generator)
             written.append(following)
             is_over |= following == self.end
@@ -292,7 +303,7 @@ class Learner:
 
         folder.mkdir(parents=True, exist_ok=True)
         self.peft.peft_config['default'].save_pretrained(str(folder))
-        state = get_peft_model_state_dict(self.peft)
+        state = get_peft_model_state_dict(self.peft, save_embedding_layers=False)
         halves = {k: v.detach().to('cpu', torch.float16).contiguous() for k, v in state.items()}
         save_file(halves, folder / 'adapter_model.safetensors')
 
@@ -342,33 +353,50 @@ def supervise(
     pairs = [pair for pair in pairs if len(pair[0]) + len(pair[1]) <= 640]
     per_epoch = math.ceil(len(pairs) / plan.batch)
     steps = Steps(learner, plan.rate, plan.epochs * per_epoch, falls=True)
-    loss_sum = 0.0
+    loss = 0.0
     for _ in range(plan.epochs):
-        order = list(range(len(pairs)))
-        rng.shuffle(order)
-        megas = [order[i : i + 16 * plan.batch] for i in range(0, len(order), 16 * plan.batch)]
-        ordered = chain.from_iterable(
-            sorted(each, key=lambda i: len(pairs[i][0])) for each in megas
-        )
-        flat = list(ordered)
-        batches = [flat[i : i + plan.batch] for i in range(0, len(flat), plan.batch)]
-        rng.shuffle(batches)
-        for batch in batches:
+        for batch in _batches(pairs, plan.batch, rng):
             of_clock = (time.time() - began) / max(1.0, until - began)
             if of_clock >= 1:
                 break
-            values, _ = learner.log_probabilities([pairs[i] for i in batch])
-            loss = -values.mean()
-            loss.backward()
+            total = sum(len(completion) for _, completion in batch)
+            sums = []
+            for chunk in chunks_of(batch, plan.at_once):
+                own = -learner.log_probabilities(chunk)[0].sum() / total
+                own.backward()
+                sums.append(own.detach())
             # Where the clock is faster than the steps, the rate falls by the clock.
-            share = max(steps.done / steps.total, of_clock - 0.02 if of_clock > 0.5 else 0.0)
-            steps.take(share)
+            steps.take(max(steps.done / steps.total, of_clock if of_clock > 0.5 else 0.0))
             if steps.done % max(1, steps.total // 12) == 0:
-                loss_sum = float(loss.detach())
-                log(f'sft step {steps.done}/{steps.total} loss {loss_sum:.3f}')
+                loss = float(sum(sums))
+                log(f'sft step {steps.done}/{steps.total} loss {loss:.3f}')
     learner.merge()
     seconds = time.time() - began
-    return {'steps': steps.done, 'planned': steps.total, 'loss': loss_sum, 'seconds': seconds}
+    return {'steps': steps.done, 'planned': steps.total, 'loss': loss, 'seconds': seconds}
+
+
+def _batches(pairs: Sequence[_Pair], size: int, rng: Random) -> list[list[_Pair]]:
+    """An epoch of batches in random order, each of pairs of like length."""
+    order = list(range(len(pairs)))
+    rng.shuffle(order)
+    megas = [order[i : i + 16 * size] for i in range(0, len(order), 16 * size)]
+    flat = [i for mega in megas for i in sorted(mega, key=lambda i: len(pairs[i][0]))]
+    batches = [[pairs[i] for i in flat[k : k + size]] for k in range(0, len(flat), size)]
+    rng.shuffle(batches)
+    return batches
+
+
+def chunks_of(pairs: Sequence[_Pair], most_tokens: int) -> list[list[_Pair]]:
+    """The pairs in the same order, in parts of at most so many tokens, padding included."""
+    chunks: list[list[_Pair]] = []
+    longest = 0
+    for pair in pairs:
+        longest = max(longest, len(pair[0]) + len(pair[1]))
+        if not chunks or longest * (len(chunks[-1]) + 1) > most_tokens:
+            chunks.append([])
+            longest = len(pair[0]) + len(pair[1])
+        chunks[-1].append(pair)
+    return chunks
 
 
 def evaluate(learner: Learner, judge: Judge, indices: Sequence[int]) -> list[dict[str, str]]:
@@ -448,24 +476,23 @@ def _lessons(
 
 
 def _learn(
-    learner: Learner, steps: Steps, pairs: list[tuple[list[int], list[int]]], weights: Tensor,
+    learner: Learner, steps: Steps, pairs: list[_Pair], weights: Tensor,
     method: str,
 ) -> None:  # fmt: skip
     """The updates of a step: the clipped objective of GRPO, or plain likelihood."""
-    size = learner.plan.at_once
-    chunks = [slice(i, i + size) for i in range(0, len(pairs), size)]
-    weights = weights.to(learner.device)
+    chunks = chunks_of(pairs, learner.plan.at_once)
+    parts = list(weights.to(learner.device).split([len(chunk) for chunk in chunks]))
     old: list[Tensor] = []
     if method == 'grpo':
         with torch.no_grad():
-            old = [learner.log_probabilities(pairs[each])[0] for each in chunks]
+            old = [learner.log_probabilities(chunk)[0] for chunk in chunks]
     half = math.ceil(len(chunks) / learner.plan.updates)
     for start in range(0, len(chunks), half):
         own = range(start, min(start + half, len(chunks)))
-        total = sum(len(completion) for k in own for _, completion in pairs[chunks[k]])
+        total = sum(len(completion) for k in own for _, completion in chunks[k])
         for k in own:
-            values, owner = learner.log_probabilities(pairs[chunks[k]])
-            weight = weights[chunks[k]][owner]
+            values, owner = learner.log_probabilities(chunks[k])
+            weight = parts[k][owner]
             if method == 'grpo':
                 ratio = (values - old[k]).exp()
                 gain = torch.min(ratio * weight, ratio.clamp(1 - _CLIP, 1 + _CLIP) * weight)
@@ -515,7 +542,7 @@ class Run:
             train = train[: max(40, round(args.scale * len(train)))]
             self.test = self.test[: max(16, round(args.scale * len(self.test)))]
         scenes = sorted({row.scene for row in train})
-        kept = set(scenes[: round(_FOR_RL * len(scenes))])
+        kept = set(scenes[: max(1, round(_FOR_RL * len(scenes)))])
         self.supervised = [row for row in train if row.scene not in kept]
         self.rows = [*self.test, *(row for row in train if row.scene in kept)]
         self.figures: dict[str, Any] = {
@@ -558,7 +585,7 @@ class Run:
         judge = self.judge()
         log(f'{len(self.supervised)} rows, {len(self.test)} test rows')
         dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
-        llama_of(self.args.model, dtype).save_pretrained(self.work / 'base')
+        base_of(self.args.model, dtype).save_pretrained(self.work / 'base')
         log('base weights saved')
         learner = Learner(self.work / 'base', self.args.tokenizer, self.plan, 0)
         self.figures['device'] = (
@@ -674,7 +701,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Train and evaluate."""
     parser = argparse.ArgumentParser(prog='training.gpu_calls', description=__doc__)
     add = parser.add_argument
-    add('--model', type=Path, required=True, metavar='FILE.gguf')
+    add('--model', type=Path, required=True, metavar='FILE.gguf', help='or a folder')
     add('--tokenizer', type=Path, required=True, metavar='tokenizer.json')
     add('--rows', type=Path, required=True, metavar='FOLDER', help='of training.data.calls')
     add('--out', type=Path, required=True, metavar='FOLDER')

@@ -109,6 +109,7 @@ _FORMS = {
     'where': Form.PLACE, 'way_to': Form.PLACE, 'turn': Form.PLACE, 'nearest': Form.NAME,
     'order': Form.LIST, 'visited': Form.LIST, 'things': Form.LIST,
 }  # fmt: skip
+_WHO = frozenset({'person', 'man', 'woman', 'visitor'})
 _IN_UNITS = frozenset({'distance', 'size', 'floor_area', 'motion'})
 
 
@@ -239,6 +240,8 @@ def _reading(
     if not calls or UNKNOWN_CALL in calls:
         return Reading(part, doubt=_NO_TOOL if calls else _NOT_READ)
     found = [name for name in find_names(part, labels) if name.kind]
+    if any(call.arguments.get('facing') for call in calls):  # who stands there is no thing
+        found = [name for name in found if name.kind not in _WHO]
     names, missing = _names_of(calls, found, labels)
     if missing:
         return Reading(part, doubt=f'the reading leaves out the {missing[0].text}')

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 import gzip
 import json
 from pathlib import Path
@@ -37,6 +37,7 @@ from embodied_r_ros.types.things import (
     plural,
     with_article,
 )
+from embodied_r_ros.types.vocabulary import COLOURS, item_label, SHAPES
 
 from training.data.call_rows import CallRow, outcome_of, scene_of
 from training.data.call_words import (
@@ -56,6 +57,7 @@ from training.run.command import run_command
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from embodied_r_ros.questions.map_kinds import MapMoment
     from embodied_r_ros.questions.row import Row
     from embodied_r_ros.scene.tools import Scene
     from embodied_r_ros.types.landmarks import SceneMap
@@ -67,6 +69,8 @@ _OF_ROOM = 16  # questions put together at random about each room
 _ABSENT, _UNANSWERABLE, _TWO, _SYNONYM = 0.12, 0.07, 0.08, 0.25  # shares
 _LOWER, _UNMARKED, _MISTYPED, _OPENED, _CLOSED = 0.5, 0.4, 0.15, 0.2, 0.1
 _FOREIGN_KEPT = 0.35  # share of the questions of kinds that no tool answers
+_COLOURED, _NAMED = 0.12, 0.5  # share of rooms, and of these such with names
+_OF_TEST_ROOM = 12
 _SHORTEST = 4  # letters of a word that is mistyped
 _ALIKE = 0.6  # share of the absent things that are like one that is there
 # Kinds of `MAP_WORDINGS` that no tool answers yet.
@@ -159,6 +163,8 @@ class _Writer:
         mixed = (*held, *names_for('train')[number % 3 :: 3])
         names = mixed if split == 'test' and number % 2 else names_for('train')
         moment = random_map_moment(f'calls:{self.seed}:{number}', names)
+        if rng.random() < _COLOURED:
+            moment = _coloured(moment, rng)
         scene = scene_of(moment.scene)
         own = f'room-{self.seed}-{number}'
         config = QuestionsConfig(moments=1, seed=self.seed, maps=True)
@@ -297,13 +303,28 @@ class _Draft:
         return outcome[1].lower() == self.solution.lower()
 
 
+def _coloured(moment: MapMoment, rng: Random) -> MapMoment:
+    """The room as a perceiver of colours names it: a red chair, or a red tall object."""
+    labels = list(dict.fromkeys(landmark.label for landmark in moment.scene.landmarks))
+    is_named = rng.random() < _NAMED
+    others = [item_label(each.name, shape) for each in COLOURS for shape in SHAPES]
+    rng.shuffle(others)
+    if is_named or len(labels) > len(others):
+        others = [f'{rng.choice(COLOURS).name} {label}' for label in labels]
+    new = dict(zip(labels, others, strict=False))
+    landmarks = tuple(replace(each, label=new[each.label]) for each in moment.scene.landmarks)
+    doubtful = frozenset(new.get(label, label) for label in moment.doubtful)
+    scene = replace(moment.scene, landmarks=landmarks)
+    return replace(moment, scene=scene, doubtful=doubtful)
+
+
 def _as_label(value: Any, scene: Scene) -> Any:
     """Names as the scene has them."""
     if isinstance(value, list):
         return [_as_label(each, scene) for each in value]
     if value in scene.labels:
         return value
-    alike = [label for label in scene.labels if value in other_names(label)]
+    alike = [each for each in scene.labels if value in (plural(each), *other_names(each))]
     return alike[0] if len(alike) == 1 else value
 
 
@@ -365,7 +386,7 @@ def write_calls(folder: Path, train: int, test: int, seed: int) -> Counter[str]:
     writer = _Writer(seed)
     wanted = {'train': train, 'test': test}
     rows: dict[str, list[CallRow]] = {'train': [], 'test': []}
-    config = QuestionsConfig(seed=seed, test_share=max(0.02, 1.6 * test / (train + test)))
+    config = QuestionsConfig(seed=seed, test_share=min(0.5, max(0.05, 5 * test / (train + test))))
     with gzip.open(folder / 'scenes.jsonl.gz', 'wt', encoding='utf-8') as scenes:
         number = 0
         while any(len(rows[split]) < wanted[split] for split in wanted):
@@ -373,7 +394,9 @@ def write_calls(folder: Path, train: int, test: int, seed: int) -> Counter[str]:
             split = 'test' if split == 'test' else 'train'
             if len(rows[split]) < wanted[split]:
                 place, own = writer.rows_of_room(number, split)
-                rows[split] += own
+                rows[split] += (
+                    own[:: max(1, len(own) // _OF_TEST_ROOM)] if split == 'test' else own
+                )
                 value = {'scene': f'room-{seed}-{number}', 'map': place.to_json()}
                 scenes.write(json.dumps(value, separators=(',', ':')) + '\n')
             number += 1
