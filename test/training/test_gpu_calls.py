@@ -12,9 +12,10 @@ from embodied_r_ros.reasoning.calls import format_calls, parse_calls
 import pytest
 import torch
 
+from training.adapter_learner import chunks_of, Learner, Plan, Steps
 from training.data.call_rows import is_same, outcome_of, read_call_rows, read_scenes, scene_of
 from training.data.calls import write_calls
-from training.gpu_calls import _learn, _lessons, chunks_of, Learner, main, Plan, reward_of, Steps
+from training.gpu_calls import _learn, _lessons, main, reward_of
 
 
 @pytest.fixture(scope='module')
