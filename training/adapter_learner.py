@@ -29,7 +29,7 @@ Pair = tuple[list[int], list[int]]  # tokens of a prompt and of its completion
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """How much of everything: supervised training, then reinforcement learning."""
 
     epochs: int = 3
@@ -46,7 +46,7 @@ class Plan:
     workers: int = 3  # processes that execute calls
 
     @classmethod
-    def scaled(cls, scale: float) -> Plan:
+    def scaled(cls, scale: float) -> TrainingPlan:
         """A smaller plan of the same shape, to try it out."""
         if scale >= 1:
             return cls()
@@ -88,7 +88,7 @@ def base_of(path: Path, dtype: torch.dtype) -> Any:
 class Learner:
     """The model with its adapter, and a copy with the adapter merged, which samples faster."""
 
-    def __init__(self, base: Path, tokenizer: Path, plan: Plan, seed: int) -> None:
+    def __init__(self, base: Path, tokenizer: Path, plan: TrainingPlan, seed: int) -> None:
         from peft import get_peft_model, LoraConfig
         from tokenizers import Tokenizer
         from transformers import AutoModelForCausalLM

@@ -29,7 +29,7 @@ from embodied_r_ros.reasoning.calls import parse_calls
 from embodied_r_ros.reasoning.completions import UNKNOWN
 import torch
 
-from training.adapter_learner import base_of, chunks_of, Learner, log, Pair, Plan, Steps
+from training.adapter_learner import base_of, chunks_of, Learner, log, Pair, Steps, TrainingPlan
 from training.data.call_rows import (
     CallRow,
     is_same,
@@ -76,7 +76,7 @@ def _judge(job: tuple[int, str]) -> tuple[bool, tuple[str, ...]]:
     return True, outcome_of(row.question, row.options, _SCENES[row.scene], calls)
 
 
-class Judge:
+class CallJudge:
     """Executes completions; each different one of a row once."""
 
     def __init__(self, rows: list[CallRow], maps: dict[str, Any], workers: int) -> None:
@@ -158,7 +158,7 @@ def _batches(pairs: Sequence[Pair], size: int, rng: Random) -> list[list[Pair]]:
     return batches
 
 
-def evaluate(learner: Learner, judge: Judge, indices: Sequence[int]) -> list[dict[str, str]]:
+def evaluate(learner: Learner, judge: CallJudge, indices: Sequence[int]) -> list[dict[str, str]]:
     """Greedy answers to rows: the completion of each, and what it is worth."""
     prompts = {i: learner.ids(judge.rows[i].prompt) for i in indices}
     order = sorted(indices, key=lambda i: len(prompts[i]))
@@ -173,7 +173,12 @@ def evaluate(learner: Learner, judge: Judge, indices: Sequence[int]) -> list[dic
 
 
 def reinforce(
-    learner: Learner, judge: Judge, indices: Sequence[int], method: str, until: float, seed: int
+    learner: Learner,
+    judge: CallJudge,
+    indices: Sequence[int],
+    method: str,
+    until: float,
+    seed: int,
 ) -> dict[str, Any]:
     """Reinforcement learning from a start, or its control, for some steps or until a time.
 
@@ -288,11 +293,11 @@ def summary(rows: Sequence[CallRow], answers: Sequence[dict[str, str]]) -> dict[
     return shares
 
 
-class Run:
+class CallTraining:
     """A whole run: the phases, and what they leave."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self.args, self.plan = args, Plan.scaled(args.scale)
+        self.args, self.plan = args, TrainingPlan.scaled(args.scale)
         if args.steps:
             self.plan = replace(self.plan, steps=args.steps)
         self.out, self.work = args.out, args.work
@@ -310,11 +315,11 @@ class Run:
             'rl_rows': len(self.rows) - len(self.test), 'limit_s': args.limit,
         }  # fmt: skip
 
-    def judge(self) -> Judge:
+    def judge(self) -> CallJudge:
         """What executes completions."""
         names = {row.scene for row in self.rows}
         maps = {k: v for k, v in read_scenes(self.args.rows).items() if k in names}
-        return Judge(self.rows, maps, self.plan.workers)
+        return CallJudge(self.rows, maps, self.plan.workers)
 
     def save(self) -> None:
         """Write the figures so far."""
@@ -453,7 +458,7 @@ def _difference(
 
 def _run(args: argparse.Namespace) -> int:
     log(f'begin {args.method or "all"} {args.seed}')
-    run = Run(args)
+    run = CallTraining(args)
     return run.child() if args.method else run.parent()
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from training.adapter_learner import Learner, Plan
+from training.adapter_learner import Learner, TrainingPlan
 from training.gguf_adapter import by_halves, by_pairs, llama_of, write_gguf_adapter
 
 PROMPT = 'Things: chair, sofa, tv\nQuestion: which is nearest to the sofa?\nCall:'
@@ -62,7 +62,7 @@ def test_log_probabilities_are_those_of_peft(tmp_path: Path) -> None:
     llama_of(path).save_pretrained(tmp_path / 'base')
     tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     tokenizer.backend_tokenizer.save(str(tmp_path / 'tokenizer.json'))
-    learner = Learner(tmp_path / 'base', tmp_path / 'tokenizer.json', Plan.scaled(0.01), 0)
+    learner = Learner(tmp_path / 'base', tmp_path / 'tokenizer.json', TrainingPlan.scaled(0.01), 0)
     ids = torch.tensor([learner.ids(PROMPT)])
     with torch.no_grad():
         plain = learner.peft(ids).logits[0, -1].log_softmax(-1)

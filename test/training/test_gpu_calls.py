@@ -12,7 +12,7 @@ from embodied_r_ros.reasoning.calls import format_calls, parse_calls
 import pytest
 import torch
 
-from training.adapter_learner import chunks_of, Learner, Plan, Steps
+from training.adapter_learner import chunks_of, Learner, Steps, TrainingPlan
 from training.data.call_rows import is_same, outcome_of, read_call_rows, read_scenes, scene_of
 from training.data.calls import write_calls
 from training.gpu_calls import _learn, _lessons, main, reward_of
@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def learner(folder: Path) -> Learner:
-    return Learner(folder / 'base', folder / 'tokenizer.json', Plan.scaled(0.01), 0)
+    return Learner(folder / 'base', folder / 'tokenizer.json', TrainingPlan.scaled(0.01), 0)
 
 
 @pytest.mark.slow
