@@ -56,6 +56,7 @@ _FIRST_VIEW = re.compile(
 )
 _WHERE_NOW = re.compile(r'\bwhere (?:is|are|am) (?:the robot|we|you|i)\b')
 _NOT_SAID = {
+    'back': r'pointing|facing|turned|looking',
     'moves': r'^where|where is|^in which direction did you start',
     'moving': r'clos\w+|near\w*|far\w*',
     'way': r'^which|shortest|closest|one',
@@ -76,7 +77,7 @@ _DIMENSIONS = {
 }  # fmt: skip
 _SIDES = {
     'left': 'left',
-    'right': 'right(?! now| here| away)',
+    'right': 'right(?! now| here| away| in| ahead| behind)',
     'ahead': 'ahead|front|forward|straight',
     'behind': 'behind|at (?:my|your|the|our) back|back of',
 }
@@ -247,10 +248,7 @@ def read_question(question: str, options: Sequence[str], labels: Sequence[str]) 
         options: The options; none: a free question.
         labels: The labels of the scene.
     """
-    text = ' '.join(question[:_MOST_CHARS].lower().replace('\u2019', "'").split())
-    text = _FIRST_VIEW.sub('the start', text)
-    text = _ANYTHING.sub(r'\1 \2 thing', text)
-    text = _SHORT.sub(r'\1 is', text).replace('(s)', 's')
+    text = _plain(question)
     readings: list[Reading] = []
     for part in _parts(text):
         known = readings[-1].names if readings else ()
@@ -259,6 +257,51 @@ def read_question(question: str, options: Sequence[str], labels: Sequence[str]) 
         whole = _Reader(text, options, labels, ()).read()
         return readings if whole.doubt else [whole]
     return readings
+
+
+def _plain(question: str) -> str:
+    text = ' '.join(question[:_MOST_CHARS].lower().replace('\u2019', "'").split())
+    text = _FIRST_VIEW.sub('the start', text)
+    text = _ANYTHING.sub(r'\1 \2 thing', text)
+    return _SHORT.sub(r'\1 is', text).replace('(s)', 's')
+
+
+def parts_of(question: str) -> list[str]:
+    """The questions in one text, in lower case; the text itself where there is one."""
+    text = _plain(question)
+    return _parts(text) or [text]
+
+
+def read_as(
+    kind: str, part: str, options: Sequence[str], labels: Sequence[str], names: Sequence[Name]
+) -> Reading:
+    """Read a question of a kind that is known: what its answer must be, and what makes it yes.
+
+    Args:
+        kind: One of kinds.yaml, or 'structure' for a stance or a route.
+        part: One of `parts_of`.
+        options: The options; none: a free question.
+        labels: The labels of the scene.
+        names: The things that it names.
+    """
+    reader = _Reader(part, options, labels, ())
+    reader.names = list(names)
+    if kind == 'structure':
+        return reader._by_structure() or reader._doubt('it has no stance and no route')
+    reading: Reading = getattr(reader, f'_{kind}')()
+    return replace(reading, kind=kind)
+
+
+def unit_of(part: str) -> str:
+    """The unit of a length that a question names; empty: none."""
+    unit = unit_in(part)
+    named = _UNIT_OF.get(round(unit.factor, 4), '') if unit else ''
+    return 'ft' if not named and re.search(r'\b(?:feet|ft|foot)\b', part) else named
+
+
+def asks_yes_no(part: str, options: Sequence[str]) -> bool:
+    """Whether a question, one of `parts_of`, wants yes or no."""
+    return bool(_YES_NO.match(part)) or _are_yes_no(options)
 
 
 def _parts(text: str) -> list[str]:
@@ -284,11 +327,8 @@ class _Reader:
         self.names = own or [
             name for name in known if re.search(r'\b(?:it|them|one|that)\b', text)
         ]
-        self.is_yes_no = bool(_YES_NO.match(text)) or _are_yes_no(options)
-        unit = unit_in(text)
-        self.unit = _UNIT_OF.get(round(unit.factor, 4), '') if unit else ''
-        if not self.unit and re.search(r'\b(?:feet|ft|foot)\b', text):
-            self.unit = 'ft'
+        self.is_yes_no = asks_yes_no(text, options)
+        self.unit = unit_of(text)
 
     def read(self) -> Reading:
         """The reading, with its doubt."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import json
 import math
 import re
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.reasoning.checks import check_completion
@@ -40,6 +40,7 @@ _BORDER_DEG = 12.0  # nearer to a border between two sides, neither is said
 _BACK_M, _AWAY_M = 0.5, 1.0
 _RISE_M, _TURN_DEG = 0.15, 15.0  # from which there is a rise or a turn
 _NEAR_SHARE = 0.1  # by which a model may round a number
+_SIDES_ALONE = frozenset({'left', 'right'})
 _FEW = 1e-6
 # Directions as options and questions name them, and their middles [degrees], positive left.
 _DIRECTIONS = (
@@ -103,6 +104,13 @@ def answer_by_tools(
     readings = readings or (Reading(question, doubt='I do not understand the question'),)
     if takes_orders:
         readings = tuple(map(goal_of_order, readings))
+    return answer_readings(readings, options, scene)
+
+
+def answer_readings(
+    readings: tuple[Reading, ...], options: Sequence[str], scene: Scene
+) -> ToolAnswer:
+    """Answer a question that was read: all its parts, or of one with options the one that is."""
     answers = [answer_reading(reading, options, scene) for reading in readings]
     known = [answer for answer in answers if answer.is_known]
     if len(answers) == 1 or (options and len(known) == 1):
@@ -213,8 +221,12 @@ def _rise(result: Result) -> str:
 def _place(result: Result) -> str:
     if len(result.candidates) > 1:
         return '; '.join(result.candidates)
-    is_straight = result.tool == 'motion' and abs(result.facts.get('turn_deg', 90)) < _TURN_DEG
-    return 'neither way' if is_straight else side_of(result.facts['bearing_deg'])
+    turned = result.facts.get('turn_deg')
+    if turned is None:
+        return side_of(result.facts['bearing_deg'])
+    if abs(turned) < _TURN_DEG:
+        return 'neither way'
+    return 'to the left' if turned > 0 else 'to the right'
 
 
 def side_of(degrees: float) -> str:
@@ -460,6 +472,9 @@ def _choose(
     reading: Reading, results: tuple[Result, ...], options: Sequence[str], scene: Scene, note: str
 ) -> ToolAnswer:
     result = results[0]
+    if 'turn_deg' in result.facts and _SIDES_ALONE.issuperset(map(_side_word, options)):
+        result = replace(result, facts=_of_turn(result))  # which way, not where it looks now
+        results = (result, *results[1:])
     if result.facts.get('is_tie'):
         msg = f'Neither clearly: {result.text}'
         raise InputError(msg)
@@ -475,6 +490,17 @@ def _choose(
     sentence = ' '.join(each.text for each in results) + note
     return ToolAnswer(AnswerKind.CHOICE, options[index], index, sentence=sentence,
                       results=results, readings=(reading,))  # fmt: skip
+
+
+def _side_word(option: str) -> str:
+    """The side that an option alone is: 'left' of 'to the left'; else the option."""
+    return re.sub(r'^(?:more )?(?:to )?(?:the |my |your )?', '', option.strip().lower())
+
+
+def _of_turn(result: Result) -> dict[str, Any]:
+    turned = result.facts['turn_deg']
+    side = 90.0 if turned > 0 else -90.0
+    return {**result.facts, 'bearing_deg': side, 'is_tie': abs(turned) < _TURN_DEG}
 
 
 def _misfit(option: str, reading: Reading, results: tuple[Result, ...], scene: Scene) -> float:

@@ -140,7 +140,11 @@ def find_names(text: str, labels: Sequence[str]) -> list[Name]:
         text: A person's or a model's words.
         labels: The labels of the scene.
     """
-    text, labels = text.lower(), tuple(dict.fromkeys(labels))
+    return list(_found(text.lower(), tuple(dict.fromkeys(labels))))
+
+
+@lru_cache(512)
+def _found(text: str, labels: tuple[str, ...]) -> tuple[Name, ...]:
     pattern, words = _vocabulary(labels)
     names: list[Name] = []
     for match in pattern.finditer(text):
@@ -153,7 +157,8 @@ def find_names(text: str, labels: Sequence[str]) -> list[Name]:
             match[0], kind, colour, shape, (), match.start(), match.end(), is_plural=is_plural
         )
         names.append(_with_labels(name, labels))
-    return sorted([*names, *_misspelt(text, names, labels)], key=lambda name: name.start)
+    names += _misspelt(text, names, labels)
+    return tuple(sorted(names, key=lambda name: name.start))
 
 
 def _is_other_word(word: str, before: str, labels: tuple[str, ...]) -> bool:

@@ -5,7 +5,7 @@ Usage as a program, with some of the options of that one:
 
     python -m embodied_r_ros.serving.llama_server --hf-repo NAME[:QUANTISATION] | --model FILE.gguf
         [--alias NAME] [--host ADDRESS] [--port PORT] [--ctx-size TOKENS] [--parallel SLOTS]
-        [--threads N]
+        [--threads N] [--lora ADAPTER.gguf]
 
 LLAMA_API_KEY holds the token that it checks, LLAMA_ARG_THREADS the number of threads.
 """
@@ -19,6 +19,7 @@ import os
 from pathlib import Path
 import signal
 import sys
+from typing import Any
 
 _QUANTISATION = 'Q4_K_M'  # where the name says none, as llama.cpp has it
 _PROJECTOR = 'mmproj'  # what a model that reads images has beside its weights
@@ -48,8 +49,13 @@ def gguf_of_hub(name: str) -> Path:
     return files[0]  # of a model in several files, the first names the others
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Serve until a signal ends it."""
+def _adapter(xllamacpp: Any, path: Path) -> Any:
+    adapter = xllamacpp.CommonAdapterLoraInfo()
+    adapter.path, adapter.scale = str(path), 1.0
+    return adapter
+
+
+def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog='llama-server', description=__doc__)
     add = parser.add_argument
     model = parser.add_mutually_exclusive_group(required=True)
@@ -61,7 +67,13 @@ def main(arguments: list[str] | None = None) -> int:
     add('-c', '--ctx-size', type=int, default=0, help='tokens of all slots; 0: of the model')
     add('-np', '--parallel', type=int, default=1, help='slots')
     add('-t', '--threads', type=int, default=int(os.environ.get('LLAMA_ARG_THREADS', '-1')))
-    args = parser.parse_args(arguments)
+    add('--lora', type=Path, action='append', default=[], help='a LoRA adapter (GGUF)')
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve until a signal ends it."""
+    args = _parsed(arguments)
     xllamacpp = importlib.import_module('xllamacpp')
     params = xllamacpp.CommonParams()
     path = args.model or gguf_of_hub(args.hf_repo)
@@ -71,6 +83,8 @@ def main(arguments: list[str] | None = None) -> int:
     params.cors_origins = 'http://localhost'  # pages of other sites are not to ask it
     params.n_ctx, params.n_parallel = args.ctx_size, args.parallel
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = args.threads
+    if args.lora:
+        params.lora_adapters = [_adapter(xllamacpp, path) for path in args.lora]
     if token := os.environ.get('LLAMA_API_KEY'):
         params.api_keys = [token]
     server = xllamacpp.Server(params)

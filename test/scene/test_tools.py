@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.episodes.offline import map_of_deltas
-from embodied_r_ros.scene.tools import called, Result, ROBOT, Scene, START, UnknownError
+from embodied_r_ros.scene.tools import called, NotKnownError, Result, ROBOT, Scene, START
 from embodied_r_ros.types.deltas import ScaleSource
 from embodied_r_ros.types.geometry import wrap_angle_rad
 from embodied_r_ros.types.landmarks import Landmark, LandmarkStatus, PathPoint, SceneMap
@@ -238,7 +238,7 @@ def test_an_empty_scene_knows_nothing() -> None:
         assert_reason(scene.floor_area())
         assert_reason(scene.order())
         assert_reason(scene.moves())
-        with pytest.raises(UnknownError):
+        with pytest.raises(NotKnownError):
             scene.gaps(ROBOT)
 
 

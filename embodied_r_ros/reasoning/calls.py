@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compact form in which a small model reads a question into calls of the scene's tools.
+
+`Things: chair, sofa, tv / Question: … / Call:` -> ` nearest(sofa; tv, chair)`; several calls are
+joined by ` + `, and `unknown()` stands for what no tool answers. Names are labels of the scene; a
+thing that is not there is named as the question does. What the answer must be (a number, yes or
+no, a side) is not the model's matter: it follows from the words of the question.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+import re
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.reasoning.reading import (
+    asks_yes_no,
+    Call,
+    Form,
+    parts_of,
+    read_as,
+    Reading,
+    unit_of,
+)
+from embodied_r_ros.scene.names import find_names, Name, resolve
+from embodied_r_ros.scene.tools import ROBOT, START
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+UNKNOWN_CALL = Call('unknown', {})
+_MOST_CALLS = 4
+_MOST_NAMES = 8
+_JOINT = ' + '
+_CALL = re.compile(r'\s*(\w+)\s*\(([^()]*)\)\s*')
+_NAME = re.compile(r"[\w][\w' -]{0,40}")
+_COUNTED = re.compile(r'\b(?:how many|number|count|tally|total|sum|quantity|amount)\b')
+_NOT_READ = 'I do not understand the question'
+_NO_TOOL = 'I can only tell what was seen, where it is, and how I moved'
+
+
+@dataclass(frozen=True)
+class _Parameter:
+    """A parameter of a tool: names of things, or one of some words."""
+
+    name: str
+    words: tuple[str, ...] = ()  # empty: names of things
+    least: int = 1
+    most: int = 1
+    is_second: bool = False  # stands after the semicolon
+
+    def takes(self, words: Sequence[str]) -> bool:
+        """Whether these words may stand for it."""
+        if self.words:
+            return len(words) >= self.least and set(words) <= set(self.words)
+        return len(words) >= self.least and all(map(_NAME.fullmatch, words))
+
+
+_MANY: dict[str, Any] = {'least': 0, 'most': _MOST_NAMES}
+_SECOND: dict[str, Any] = {'least': 0, 'is_second': True}
+_SIDES = ('all', 'now', 'here', 'ahead', 'left', 'right', 'behind')
+_WHATS = ('turn', 'way', 'displacement', 'height', 'now', 'any')
+_OF_MOVES = ('moved', 'turned', 'tilted', 'rolled')
+_AMONG = _Parameter('among', **{**_MANY, 'is_second': True})
+_TO = _Parameter('to')
+# How a call of each tool is written: `name(parameter; second parameters)`.
+_TOOLS: dict[str, tuple[_Parameter, ...]] = {
+    'things': (_Parameter('scope', _SIDES),),
+    'count': (_Parameter('name'),),
+    'where': (_Parameter('name'), _Parameter('at', **_SECOND), _Parameter('facing', **_SECOND)),
+    'distance': (_Parameter('a'), _Parameter('b', least=0)),
+    'nearest': (_TO, _AMONG),
+    'farthest': (_TO, _AMONG),
+    'size': (
+        _Parameter('name'),
+        _Parameter('dimension', ('longest', 'height', 'width', 'depth'), **_SECOND),
+    ),
+    'floor_area': (),
+    'seen': (_Parameter('name'), _Parameter('sight', ('first', 'last'), is_second=True)),
+    'order': (_Parameter('among', **_MANY),),
+    'motion': (_Parameter('what', _WHATS),),
+    'moves': (
+        _Parameter('what', _OF_MOVES, least=0),
+        _Parameter('which', ('first', 'last'), **_SECOND),
+    ),
+    'colour': (_Parameter('name'),),
+    'visited': (_Parameter('among', **_MANY),),
+    'way_to': (
+        _Parameter('goal'),
+        _Parameter('start', **_SECOND),
+        _Parameter('facing', **_SECOND),
+        _Parameter('via', **{**_MANY, 'is_second': True}),
+    ),
+    'unknown': (),
+}
+# The kinds of `reading` whose questions each tool answers, the first that fits.
+_KINDS = {
+    'count': ('there', 'count'), 'where': ('structure', 'side', 'where'),
+    'distance': ('distance',), 'nearest': ('closer', 'nearest'), 'size': ('size',),
+    'floor_area': ('area',), 'seen': ('seen',), 'order': ('order',), 'colour': ('colour',),
+    'moves': ('moves', 'first_turn'), 'visited': ('visited',),
+    'way_to': ('structure', 'back', 'way_to'), 'things': ('things', 'side'),
+    'turn': ('turn',), 'way': ('way',), 'displacement': ('displacement',), 'height': ('height',),
+    'now': ('moving',), 'any': ('moving',),
+}  # fmt: skip
+_FORMS = {
+    'count': Form.NUMBER, 'distance': Form.NUMBER, 'size': Form.NUMBER, 'seen': Form.NUMBER,
+    'floor_area': Form.NUMBER, 'way': Form.NUMBER, 'displacement': Form.NUMBER,
+    'where': Form.PLACE, 'way_to': Form.PLACE, 'turn': Form.PLACE, 'nearest': Form.NAME,
+    'order': Form.LIST, 'visited': Form.LIST, 'things': Form.LIST,
+}  # fmt: skip
+_WHO = frozenset({'person', 'man', 'woman', 'visitor'})
+_IN_UNITS = frozenset({'distance', 'size', 'floor_area', 'motion'})
+
+
+def compact_prompt(question: str, options: Sequence[str], labels: Sequence[str]) -> str:
+    """What the model reads."""
+    lines = [f'Things: {", ".join(labels)}', f'Question: {" ".join(question.split())}']
+    lines += [f'Options: {"; ".join(options)}'] * bool(options)
+    return '\n'.join([*lines, 'Call:'])
+
+
+def format_calls(calls: Sequence[Call]) -> str:
+    """Calls as a model writes them."""
+    return ' ' + _JOINT.join(map(_written, calls))
+
+
+def _written(call: Call) -> str:
+    values = dict(call.arguments)
+    name = 'farthest' if values.pop('farthest', '') else call.tool
+    values = {'to': ROBOT, 'scope': 'all', 'sight': 'last', **values}
+    sides: tuple[list[str], list[str]] = ([], [])
+    for parameter in _TOOLS[name]:
+        value = values.get(parameter.name) or ()
+        sides[parameter.is_second].extend([value] if isinstance(value, str) else value)
+    first, second = map(', '.join, sides)
+    return f'{name}({first}{"; " * bool(second)}{second})'
+
+
+def parse_calls(text: str, labels: Sequence[str]) -> tuple[Call, ...] | None:
+    """The calls that a model wrote; None: a tool or its arguments are not as they must be.
+
+    Args:
+        text: Its completion.
+        labels: The labels of the scene, in whose letters they are named.
+    """
+    known = {label.lower(): label for label in labels}
+    parts = text.strip().splitlines()[0].split('+') if text.strip() else []
+    calls = [_parsed(part, known) for part in parts]
+    found = tuple(call for call in calls if call is not None)
+    return found if found and len(found) == len(calls) <= _MOST_CALLS else None
+
+
+def _parsed(part: str, known: dict[str, str]) -> Call | None:
+    match = _CALL.fullmatch(part)
+    if match is None or match[1] not in _TOOLS or match[2].count(';') > 1:
+        return None
+    sides = [[w.strip().lower() for w in side.split(',')] for side in match[2].split(';')]
+    words = {False: sides[0] if sides[0] != [''] else [], True: [*sides[1:], []][0]}
+    arguments: dict[str, Any] = {}
+    for parameter in _TOOLS[match[1]]:
+        own = words[parameter.is_second][: parameter.most]
+        del words[parameter.is_second][: parameter.most]
+        if not parameter.takes(own):
+            return None
+        if own:
+            named = [known.get(word, word) for word in own]
+            arguments[parameter.name] = named if parameter.most > 1 else named[0]
+    if words[False] or words[True]:
+        return None
+    is_farthest = match[1] == 'farthest'
+    more = {'farthest': 'yes'} if is_farthest else {}
+    return Call('nearest' if is_farthest else match[1], {**arguments, **more})
+
+
+def grammar(labels: Sequence[str]) -> str:
+    """A grammar (GBNF of llama.cpp) of the calls that a scene with these labels allows."""
+    lines = [
+        f'root ::= " " call ("{_JOINT}" call){{0,{_MOST_CALLS - 1}}}',
+        f'call ::= {" | ".join(_TOOLS)}'.replace('_', '-'),
+        'name ::= ' + ' | '.join([*(f'"{label}"' for label in labels), 'other']),
+        'other ::= [a-z] [a-z -]{1,24}',  # what is not there
+    ]
+    for tool, parameters in _TOOLS.items():
+        first = _sequence([p for p in parameters if not p.is_second], '')
+        second = _sequence([p for p in parameters if p.is_second], '; ')
+        rule = ' '.join(filter(None, (f'"{tool}("', first, second, '")"')))
+        lines.append(f'{tool} ::= {rule}'.replace(f'{tool} ', f'{tool.replace("_", "-")} ', 1))
+    return '\n'.join(lines)
+
+
+def _sequence(parameters: Sequence[_Parameter], mark: str) -> str:
+    """The rule of the parameters of one side: each may end it from where the rest is optional."""
+    rule = ''
+    for index in reversed(range(len(parameters))):
+        each = parameters[index]
+        value = ' | '.join(f'"{word}"' for word in each.words) if each.words else 'name'
+        before = f'"{mark if index == 0 else ", "}" ' if mark or index else ''
+        more = f' (", " name){{0,{each.most - 1}}}' if each.most > 1 else ''
+        rule = f'{before}({value}){more} {rule}'.rstrip()
+        rule = f'({rule})?' if each.least == 0 else rule
+    return rule
+
+
+# What the answer must be.
+
+
+def read_calls(
+    question: str, options: Sequence[str], labels: Sequence[str], calls: Sequence[Call] | None
+) -> tuple[Reading, ...]:
+    """The readings of a question of which a model wrote the calls; None: it wrote none.
+
+    A reading has a doubt where the calls leave out a thing that the question names.
+    """
+    parts = parts_of(question)
+    groups = _groups(calls or (), len(parts))
+    if len(groups) != len(parts):
+        parts, groups = [' '.join(parts)], [tuple(calls or ())]
+    return tuple(
+        _reading(part, options, labels, group) for part, group in zip(parts, groups, strict=True)
+    )
+
+
+def _groups(calls: Sequence[Call], count: int) -> list[tuple[Call, ...]]:
+    """Calls by the part of the question that they are of: each, or those of a tool together."""
+    if len(calls) == count:
+        return [(call,) for call in calls]
+    groups: list[tuple[Call, ...]] = []
+    for call in calls:
+        if groups and groups[-1][-1].tool == call.tool:
+            groups[-1] = (*groups[-1], call)
+        else:
+            groups.append((call,))
+    return groups
+
+
+def _reading(
+    part: str, options: Sequence[str], labels: Sequence[str], calls: tuple[Call, ...]
+) -> Reading:
+    if not calls or UNKNOWN_CALL in calls:
+        return Reading(part, doubt=_NO_TOOL if calls else _NOT_READ)
+    found = [name for name in find_names(part, labels) if name.kind]
+    if any(call.arguments.get('facing') for call in calls):  # who stands there is no thing
+        found = [name for name in found if name.kind not in _WHO]
+    names, missing = _names_of(calls, found, labels)
+    if missing:
+        return Reading(part, doubt=f'the reading leaves out the {missing[0].text}')
+    calls = _in_units(calls, unit_of(part))
+    is_yes_no = asks_yes_no('', options) if options else asks_yes_no(part, ())
+    tool = str(calls[0].arguments['what'] if calls[0].tool == 'motion' else calls[0].tool)
+    is_counted = tool == 'count' and _COUNTED.search(part) and not is_yes_no
+    for kind in ('count',) if is_counted else _KINDS[tool]:
+        reading = read_as(kind, part, options, labels, names)
+        if reading.is_sure and reading.calls[0].tool == calls[0].tool:
+            own = _in_units(calls, 'm') if reading.limit and tool == 'distance' else calls
+            return replace(reading, calls=own)
+    doubt = 'yes or no does not follow from what I can compute' if is_yes_no else ''
+    form = _FORMS.get(tool, Form.TEXT)
+    return Reading(part, tool, calls, form, names=tuple(names), doubt=doubt)
+
+
+def _in_units(calls: Sequence[Call], unit: str) -> tuple[Call, ...]:
+    """Calls with the unit of the question, where they take one."""
+    return tuple(
+        replace(call, arguments={**call.arguments, 'unit': unit})
+        if unit and call.tool in _IN_UNITS
+        else call
+        for call in calls
+    )
+
+
+def _names_of(
+    calls: Sequence[Call], found: Sequence[Name], labels: Sequence[str]
+) -> tuple[list[Name], list[Name]]:
+    """The names of the calls, where the question has them; and those that the calls leave out."""
+    rest = list(dict.fromkeys(_named(calls)))
+    own = {word: {word, *resolve(word, labels).labels} for word in rest}
+    names, missing = [], []
+    for name in found:
+        word = next((w for w in own if own[w] & {name.text, name.kind, *name.labels}), None)
+        if word is None:
+            missing.append(name)
+        else:
+            names.append(replace(name, text=word))
+            rest = [each for each in rest if each != word]
+    end = max((name.end for name in names), default=0)
+    names += [replace(resolve(word, labels), text=word, start=end, end=end) for word in rest]
+    return names, missing
+
+
+def _named(calls: Sequence[Call]) -> Iterator[str]:
+    for call in calls:
+        shape = {p.name for p in _TOOLS[call.tool] if not p.words}
+        for key, value in call.arguments.items():
+            if key in shape:
+                words = [value] if isinstance(value, str) else value
+                yield from (word for word in words if word not in (ROBOT, START))

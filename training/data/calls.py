@@ -1,0 +1,429 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows that teach a small model to call tools: `python -m training.data.calls --out FOLDER`.
+
+A row asks about a random room, and its label is the calls that read the question, in the compact
+form of `reasoning.calls`. Half of the questions are those of `random_maps` in other words, the
+rest are put together at random from `call_words`, with openers, typing errors and two questions in
+one. A label counts where its calls give the row's solution; the others are left out and counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from dataclasses import asdict, dataclass, replace
+import gzip
+import json
+from pathlib import Path
+from random import Random
+import re
+import sys
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.questions.coverage import Coverage
+from embodied_r_ros.questions.derive import QuestionsConfig
+from embodied_r_ros.questions.map_rows import names_for, rows_of_map_moment
+from embodied_r_ros.questions.splits import split_of
+from embodied_r_ros.questions.wordings import FOREIGN, MAP_WORDINGS, UNKNOWN_PROPERTIES
+from embodied_r_ros.reasoning.calls import format_calls, parse_calls, UNKNOWN_CALL
+from embodied_r_ros.reasoning.completions import UNKNOWN
+from embodied_r_ros.reasoning.reading import Call
+from embodied_r_ros.scene.tools import START
+from embodied_r_ros.types.things import (
+    is_held_out_name,
+    named_things,
+    near_misses,
+    other_names,
+    plural,
+    with_article,
+)
+from embodied_r_ros.types.vocabulary import COLOURS, item_label, SHAPES
+
+from training.data.call_rows import CallRow, outcome_of, scene_of
+from training.data.call_words import (
+    CALL_WORDS,
+    CLOSERS,
+    for_training,
+    held_out,
+    JOINTS,
+    OPENERS,
+)
+from training.data.map_oracle import kind_and_words, route_stops
+from training.data.place_words import MORE_MAP_WORDINGS
+from training.data.random_maps import random_map_moment
+from training.data.reword import expand_pattern, read_wordings
+from training.run.command import run_command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from embodied_r_ros.questions.map_kinds import MapMoment
+    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.scene.tools import Scene
+    from embodied_r_ros.types.landmarks import SceneMap
+
+_WORDINGS = Path(__file__).parents[1] / 'wordings'
+_TRAINED = ('household', 'idioms', 'protocols', 'radio', 'second_language')
+_HELD_OUT = ('survey', 'fresh')
+_OF_ROOM = 16  # questions put together at random about each room
+_ABSENT, _UNANSWERABLE, _TWO, _SYNONYM = 0.12, 0.07, 0.08, 0.25  # shares
+_LOWER, _UNMARKED, _MISTYPED, _OPENED, _CLOSED = 0.5, 0.4, 0.15, 0.2, 0.1
+_FOREIGN_KEPT = 0.35  # share of the questions of kinds that no tool answers
+_COLOURED, _NAMED = 0.12, 0.5  # share of rooms, and of these such with names
+_OF_TEST_ROOM = 12
+_SHORTEST = 4  # letters of a word that is mistyped
+_ALIKE = 0.6  # share of the absent things that are like one that is there
+# Kinds of `MAP_WORDINGS` that no tool answers yet.
+_WITHOUT_TOOL = frozenset(
+    {'start_end_position', 'sequence_recall', 'scene_recall', 'proximity', 'duration',
+     'cognitive_map', 'progress_evaluation'}
+)  # fmt: skip
+_Words = dict[str, str]
+
+
+# Questions of `random_maps`, in other words.
+
+
+def _item(tool: str, slot: str = 'name', word: str = 'item', **more: str) -> Callable[..., Call]:
+    return lambda words, options: Call(tool, {slot: words[word], **more})
+
+
+def _nearest(words: _Words, options: Sequence[str]) -> Call:
+    to = words.get('reference') or words.get('item', '')
+    among = list(options) or words['options'].split(', ')
+    return Call('nearest', {**({'to': to} if to else {}), 'among': among})
+
+
+def _stance(words: _Words, options: Sequence[str]) -> Call:
+    del options
+    return Call('where', {'name': words['item'], 'at': words['at'], 'facing': words['facing']})
+
+
+def _route(words: _Words, options: Sequence[str]) -> Call:
+    del options
+    *via, goal = route_stops(words['steps'])[0]
+    return Call(
+        'way_to', {'goal': goal, 'start': words['start'], 'facing': words['facing'], 'via': via}
+    )
+
+
+def _counted(words: _Words, options: Sequence[str]) -> Call:
+    del options
+    return Call('count', {'name': words.get('item') or _singular(words['items'])})
+
+
+def _singular(several: str) -> str:
+    return next((name for name in named_things() if plural(name) == several), several)
+
+
+_CALLS: dict[str, Callable[..., Call]] = {
+    'object_counting': _counted,
+    'count_things': _counted,
+    'object_abs_distance': lambda w, _: Call('distance', {'a': w['a'], 'b': w['b']}),
+    'object_rel_distance': _nearest,
+    'object_recall': _nearest,
+    'nearest_thing': _nearest,
+    'object_rel_direction_easy': _stance,
+    'object_rel_direction_medium': _stance,
+    'object_rel_direction_hard': _stance,
+    'object_size_estimation': _item('size', dimension='longest'),
+    'room_size_estimation': lambda *_: Call('floor_area', {}),
+    'obj_appearance_order': lambda w, _: Call('order', {'among': w['options'].split(', ')}),
+    'route_planning': _route,
+    'landmark_position': _item('where'),
+    'where_is': _item('where'),
+    'last_seen': _item('seen', sight='last'),
+    'how_far': _item('distance', 'a'),
+    'way_back': lambda *_: Call('way_to', {'goal': START}),
+    'way_to': _item('way_to', 'goal'),
+    'action_generation': _item('way_to', 'goal'),
+    'list_things': lambda *_: Call('things', {'scope': 'all'}),
+    'is_there': lambda w, _: Call('count', {'name': re.sub(r'^an? ', '', w['a_item'])}),
+}
+
+
+class _Writer:
+    """Writes the rows of rooms."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.left_out: Counter[str] = Counter()
+        self._wordings = {
+            name: read_wordings(_WORDINGS / f'{name}.yaml') for name in (*_TRAINED, *_HELD_OUT)
+        }
+        without = read_wordings(_WORDINGS / 'without_answer.yaml')
+        self._foreign = [
+            (text, options) for texts in without.values() for text, options in texts.items()
+        ]
+
+    def rows_of_room(self, number: int, split: str) -> tuple[SceneMap, list[CallRow]]:
+        """The map of a room, and its rows."""
+        rng = Random(f'calls:{self.seed}:{number}')
+        held = tuple(name for name in named_things() if is_held_out_name(name))
+        mixed = (*held, *names_for('train')[number % 3 :: 3])
+        names = mixed if split == 'test' and number % 2 else names_for('train')
+        moment = random_map_moment(f'calls:{self.seed}:{number}', names)
+        if rng.random() < _COLOURED:
+            moment = _coloured(moment, rng)
+        scene = scene_of(moment.scene)
+        own = f'room-{self.seed}-{number}'
+        config = QuestionsConfig(moments=1, seed=self.seed, maps=True)
+        drafts = []
+        for row in rows_of_map_moment(moment, own, config, Coverage()):
+            drafts.append(self._reworded(row, split, scene, rng))
+        for _ in range(_OF_ROOM):
+            drafts.append(self._composed(split, scene, names, rng))
+        rows = [self._checked(draft, own, split, scene) for draft in drafts if draft]
+        unique = {(row.question, row.options): row for row in rows if row}
+        return moment.scene, list(unique.values())
+
+    def _checked(self, draft: _Draft, own: str, split: str, scene: Scene) -> CallRow | None:
+        """The row of a draft; None: its calls do not give its solution."""
+        calls = parse_calls(draft.call, scene.labels)
+        outcome = outcome_of(draft.question, draft.options, scene, calls)
+        is_unread = bool(outcome[2]) and draft.call.strip() != 'unknown()'
+        if calls is None or (is_unread and not draft.may_be_unread) or not draft.fits(outcome):
+            self.left_out[draft.kind] += 1
+            return None
+        return CallRow(own, split, draft.kind, draft.question, draft.options, scene.labels,
+                       draft.call, outcome)  # fmt: skip
+
+    def _reworded(self, row: Row, split: str, scene: Scene, rng: Random) -> _Draft | None:
+        """A row of a map in other words, and its call."""
+        kind_words = kind_and_words(row.question)
+        if kind_words is None or kind_words[0] in _WITHOUT_TOOL:
+            if rng.random() > _FOREIGN_KEPT:
+                return None
+            kind = kind_words[0] if kind_words else 'unanswerable'
+            question, options = row.question, row.options
+            if kind_words:
+                question = self._worded(*kind_words, question, split, rng)
+            return _Draft(kind, question, options, format_calls([UNKNOWN_CALL]), UNKNOWN)
+        kind, words = kind_words
+        call = _CALLS[kind](words, row.options)
+        call = Call(call.tool, {k: _as_label(v, scene) for k, v in call.arguments.items()})
+        spoken = dict(words)
+        for slot in ('item', 'a', 'b', 'reference', 'at', 'facing'):
+            if slot in spoken:
+                spoken[slot] = _spoken(spoken[slot], scene, rng)
+        question = self._worded(kind, spoken, row.question, split, rng)
+        question = question if kind == 'route_planning' else _noisy(question, rng, 0.5)
+        return _Draft(kind, question, row.options, format_calls([call]), row.solution_text())
+
+    def _worded(self, kind: str, words: _Words, own: str, split: str, rng: Random) -> str:
+        """A question of a kind in words of its split."""
+        if split == 'test':
+            lists = [self._wordings[name].get(kind, ()) for name in _HELD_OUT]
+            texts = [MAP_WORDINGS[kind][-1], *(text for each in lists for text in each)]
+        else:
+            lists = [self._wordings[name].get(kind, ()) for name in _TRAINED]
+            texts = list(rng.choice([each for each in lists if each] or [()]))
+            if rng.random() < 0.35 or not texts:
+                more = MORE_MAP_WORDINGS.get(kind, ())
+                texts = [*MAP_WORDINGS[kind][:-1], *(expand_pattern(t, rng) for t in more)]
+        fitting = [text for text in texts if set(re.findall(r'\{(\w+)\}', text)) == set(words)]
+        if not fitting:
+            return own
+        text = rng.choice(fitting)
+        for name, word in words.items():
+            text = text.replace(f'{{{name}}}', word)
+        return text
+
+    def _composed(
+        self, split: str, scene: Scene, names: Sequence[str], rng: Random
+    ) -> _Draft | None:
+        """A question that is put together at random."""
+        if rng.random() < _UNANSWERABLE:
+            return self._unanswerable(split, scene, names, rng)
+        drafts = [self._one(split, scene, names, rng) for _ in range(1 + (rng.random() < _TWO))]
+        call = ' + '.join(draft[1].strip() for draft in drafts)
+        if len(drafts) > 1 and 'unknown()' in call:
+            return None
+        question = drafts[0][0]
+        for other, _ in drafts[1:]:
+            question += rng.choice(JOINTS) + other
+        kind = '+'.join(sorted({re.split(r'\(', draft[1].strip())[0] for draft in drafts}))
+        return _Draft(kind, _noisy(question, rng, 1.0), (), f' {call}')
+
+    def _one(self, split: str, scene: Scene, names: Sequence[str], rng: Random) -> tuple[str, str]:
+        """Words and calls of one question."""
+        choices = list(CALL_WORDS)
+        weights = [3.0 if len(CALL_WORDS[c]) > 9 else 1.0 for c in choices]
+        call = rng.choices(choices, weights)[0]
+        texts = for_training(call) if split != 'test' else held_out(call) or for_training(call)
+        text = expand_pattern(rng.choice(texts), rng)
+        slots = [slot for slot in 'xyz' if re.search(rf'\{{(a?{slot}s?)\}}', text + call)]
+        labels = rng.sample(scene.labels, min(len(slots), len(scene.labels)))
+        for slot, label in zip(slots, labels, strict=False):
+            is_absent = rng.random() < _ABSENT
+            name = _absent(label, scene, names, rng) if is_absent else label
+            spoken = name if is_absent else _spoken(name, scene, rng)
+            call = call.replace(f'{{{slot}}}', name)
+            text = text.replace(f'{{{slot}s}}', plural(spoken))
+            text = text.replace(f'{{a{slot}}}', with_article(spoken))
+            text = text.replace(f'{{{slot}}}', spoken)
+        text = text.replace('{n}', rng.choice(('2', '3', '4', 'two', 'three', '1.5')))
+        return ' '.join(text.split()), f' {call}'
+
+    def _unanswerable(self, split: str, scene: Scene, names: Sequence[str], rng: Random) -> _Draft:
+        """A question that nothing answers, of texts held out or not."""
+        is_test = split == 'test'
+        texts = [*FOREIGN[is_test], *UNKNOWN_PROPERTIES[is_test]]
+        texts += [pair for pair in self._foreign if (len(pair[0]) % 7 == 0) == is_test]
+        text, options = rng.choice(texts)
+        text = text.replace('{item}', rng.choice(scene.labels or tuple(names)))
+        kept = tuple(options) if rng.random() < 0.4 else ()
+        return _Draft('unanswerable', _noisy(text, rng, 0.6), kept, ' unknown()')
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A question with its calls, not checked yet."""
+
+    kind: str
+    question: str
+    options: tuple[str, ...]
+    call: str
+    solution: str | None = None  # None: what the calls give
+
+    @property
+    def may_be_unread(self) -> bool:
+        """Whether the solution says that nothing is known."""
+        return self.solution == UNKNOWN
+
+    def fits(self, outcome: Sequence[str]) -> bool:
+        """Whether an outcome is the solution."""
+        if self.solution is None:
+            return True
+        if UNKNOWN in (self.solution, outcome[0]):
+            return self.solution == outcome[0]
+        if outcome[0] == 'number':
+            value = float(re.sub(r'[^\d.]', '', self.solution) or 'nan')
+            return abs(value - float(outcome[1])) <= max(0.051, 0.03 * value)
+        return outcome[1].lower() == self.solution.lower()
+
+
+def _coloured(moment: MapMoment, rng: Random) -> MapMoment:
+    """The room as a perceiver of colours names it: a red chair, or a red tall object."""
+    labels = list(dict.fromkeys(landmark.label for landmark in moment.scene.landmarks))
+    is_named = rng.random() < _NAMED
+    others = [item_label(each.name, shape) for each in COLOURS for shape in SHAPES]
+    rng.shuffle(others)
+    if is_named or len(labels) > len(others):
+        others = [f'{rng.choice(COLOURS).name} {label}' for label in labels]
+    new = dict(zip(labels, others, strict=False))
+    landmarks = tuple(replace(each, label=new[each.label]) for each in moment.scene.landmarks)
+    doubtful = frozenset(new.get(label, label) for label in moment.doubtful)
+    scene = replace(moment.scene, landmarks=landmarks)
+    return replace(moment, scene=scene, doubtful=doubtful)
+
+
+def _as_label(value: Any, scene: Scene) -> Any:
+    """Names as the scene has them."""
+    if isinstance(value, list):
+        return [_as_label(each, scene) for each in value]
+    if value in scene.labels:
+        return value
+    alike = [each for each in scene.labels if value in (plural(each), *other_names(each))]
+    return alike[0] if len(alike) == 1 else value
+
+
+def _spoken(name: str, scene: Scene, rng: Random) -> str:
+    """A thing of the scene as people may call it: by its other name, where that is clear."""
+    thing = named_things().get(name)
+    other = thing.synonym if thing else ''
+    is_clear = other and other not in scene.labels
+    return other if is_clear and rng.random() < _SYNONYM else name
+
+
+def _absent(label: str, scene: Scene, names: Sequence[str], rng: Random) -> str:
+    """A thing that the scene has not: like one that it has, or any."""
+    known = {other for each in scene.labels for other in (each, *other_names(each))}
+    alike = [name for name in near_misses(label) if name not in known]
+    others = [name for name in names if name not in known]
+    return rng.choice(alike if alike and rng.random() < _ALIKE else others)
+
+
+def _noisy(text: str, rng: Random, amount: float) -> str:
+    """A question as people type it."""
+    text = text.strip()
+    if rng.random() < amount * _OPENED:
+        text = f'{rng.choice(OPENERS)}{rng.choice((" ", ", "))}{text}'
+    if rng.random() < amount * _CLOSED:
+        text = f'{text.rstrip("?.")}{rng.choice((" ", ", "))}{rng.choice(CLOSERS)}'
+    if rng.random() < amount * _MISTYPED:
+        text = _mistyped(text, rng)
+    is_marked = text.endswith(('?', '.', '!'))
+    if rng.random() < amount * _UNMARKED:
+        text = text.rstrip('?.!')
+    elif not is_marked:
+        text += '?'
+    if rng.random() < amount * _LOWER:
+        return text.lower() if rng.random() < 0.9 else text.upper()
+    return text[:1].upper() + text[1:]
+
+
+def _mistyped(text: str, rng: Random) -> str:
+    """The text with a letter left out, doubled or exchanged with the next one."""
+    words = text.split(' ')
+    long = [i for i, word in enumerate(words) if len(word) >= _SHORTEST and word.isalpha()]
+    if not long:
+        return text
+    index = rng.choice(long)
+    word, at = words[index], rng.randrange(1, len(words[index]) - 1)
+    forms = (
+        word[:at] + word[at + 1 :],
+        word[:at] + word[at] + word[at:],
+        word[:at] + word[at + 1] + word[at] + word[at + 2 :],
+    )
+    words[index] = rng.choice(forms)
+    return ' '.join(words)
+
+
+def write_calls(folder: Path, train: int, test: int, seed: int) -> Counter[str]:
+    """Write `scenes.jsonl.gz`, `train.jsonl.gz` and `test.jsonl.gz`; returns what was left out."""
+    folder.mkdir(parents=True, exist_ok=True)
+    writer = _Writer(seed)
+    wanted = {'train': train, 'test': test}
+    rows: dict[str, list[CallRow]] = {'train': [], 'test': []}
+    config = QuestionsConfig(seed=seed, test_share=min(0.5, max(0.05, 5 * test / (train + test))))
+    with gzip.open(folder / 'scenes.jsonl.gz', 'wt', encoding='utf-8') as scenes:
+        number = 0
+        while any(len(rows[split]) < wanted[split] for split in wanted):
+            split = split_of(f'calls-{seed}-{number}', config)
+            split = 'test' if split == 'test' else 'train'
+            if len(rows[split]) < wanted[split]:
+                place, own = writer.rows_of_room(number, split)
+                rows[split] += (
+                    own[:: max(1, len(own) // _OF_TEST_ROOM)] if split == 'test' else own
+                )
+                value = {'scene': f'room-{seed}-{number}', 'map': place.to_json()}
+                scenes.write(json.dumps(value, separators=(',', ':')) + '\n')
+            number += 1
+    for split, count in wanted.items():
+        Random(seed).shuffle(rows[split])
+        with gzip.open(folder / f'{split}.jsonl.gz', 'wt', encoding='utf-8') as file:
+            for row in rows[split][:count]:
+                file.write(json.dumps(asdict(row), separators=(',', ':')) + '\n')
+    return writer.left_out
+
+
+def _run(args: argparse.Namespace) -> int:
+    left_out = write_calls(args.out, args.train, args.test, args.seed)
+    for kind, count in left_out.most_common():
+        sys.stderr.write(f'{count:6} left out: {kind}\n')
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write rows and scenes; what was left out goes to stderr."""
+    parser = argparse.ArgumentParser(prog='training.data.calls', description=__doc__)
+    parser.add_argument('--out', type=Path, required=True, metavar='FOLDER')
+    parser.add_argument('--train', type=int, default=20_000, help='rows (default: %(default)s)')
+    parser.add_argument('--test', type=int, default=1000, help='rows (default: %(default)s)')
+    parser.add_argument('--seed', type=int, default=0)
+    return run_command(parser, _run, arguments)
+
+
+if __name__ == '__main__':
+    sys.exit(main())
