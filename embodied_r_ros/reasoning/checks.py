@@ -1,61 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deterministic checks of a completion against what was seen.
 
-Quotes: every number, name, direction and observation `[k]` of each sentence needs support by a
-fact of the scene. Conclusion: the answer follows from what was said, and from a tool's result.
-Form: the answer is of the kind that the question asks for.
+A completion with a contradiction is unsupported; one without, all of whose claims and whose answer
+are supported, is verified; all others are unchecked.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
 import re
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.reasoning.amounts import is_side
-from embodied_r_ros.reasoning.check_context import IN_TIME, Labels, Said, UnsupportedError
-from embodied_r_ros.reasoning.claims import close, Number, split_sentences
+from embodied_r_ros.reasoning.claims import Claim, split_sentences
 from embodied_r_ros.reasoning.completions import (
     choice_index,
     is_unknown,
-    number_in,
     option_letter,
     parse_completion,
 )
-from embodied_r_ros.reasoning.facts import FactBook
-from embodied_r_ros.reasoning.quantities import compared_values, Quantity, quantity_in, unit_in
-from embodied_r_ros.reasoning.quotes import NEGATED, Quotes
+from embodied_r_ros.reasoning.facts import Fact
+from embodied_r_ros.reasoning.quantities import Quantity, quantity_in, unit_in
+from embodied_r_ros.reasoning.statements import (
+    ContradictionError,
+    DENIED,
+    is_same,
+    names_of,
+    Statements,
+)
 from embodied_r_ros.types.answers import Check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from embodied_r_ros.reasoning.claims import Labels
     from embodied_r_ros.scene.tools import Result, Scene
 
 _MOST_CHARS = 10_000  # of a completion that is checked
-_HOW_MANY = re.compile(r'\bhow many\s+(?:different\s+)?(?P<what>\w+)')
-_AMOUNT = re.compile(
-    r'\b(?:how (?:many|much|far|long|tall|wide|high|deep|big|large|old|often|fast|wide)|number|'
-    r'distance|size|angle|area|height|width|length|degrees?|count|gap|when|percentage|bearing|'
-    r'time|meters?|metres?)\b'
+_YES_NO = re.compile(r'\W*(yes|no)\b', re.I)
+_SIDE = re.compile(r'\b(left|right|ahead|behind)\b', re.I)
+# Questions about all things of a name: what stands before it, and after it to the end.
+_HOW_MANY = re.compile(r'\bhow many (?:different )?$')
+_EXISTS = re.compile(r'\b(?:(?:is|are) there|(?:do|did|have) you (?:ever )?seen?) (?:an?|any) $')
+_IN_ALL = re.compile(
+    r'(?:\s(?:are|were|is|do|did|have|you|there|seen?|know|of|in|the|this|that|here|total|all|on|'
+    r'your|way|map|room|flat|hall|yard|garden|office|corridor|place|building|house))*\W*'
 )
-_YES_NO = re.compile(
-    r'\W*(?:(?:and|so|then|ok|well)\W+)?(?:is|are|was|were|do|does|did|have|has|had|can|could|'
-    r'will|would)\b'
+# What is compared, and where another time counts than now.
+_COMPARED = re.compile(
+    r'\b(?:(?P<first>first(?! obs))|(?P<near>(?:near|clos)e(?:r|st))|(?P<far>f[au]rthe(?:r|st)))\b'
 )
-_EXISTS = re.compile(
-    r'\b(?:is|are|was|were) there\b|\b(?:do|did|can|have) you (?:ever )?(?:see|seen|saw|find|spot)'
-)
+_PAST = re.compile(r'\b(?:when|start\w*|beg[ai]n\w*|before|after|first)\b')
+_TO = re.compile(r'\b(?:to|from) (?:the )?$')
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CompletionCheck:
     """Whether a completion agrees with what was seen."""
 
     check: Check
-    reason: str = ''  # the sentence without support, and what is known instead
-    sentences: tuple[str, ...] = ()  # that hold something that was checked
+    reason: str = ''  # the sentence that is contradicted, and why; or what is unclear
 
 
 def check_completion(
@@ -64,7 +67,7 @@ def check_completion(
     options: Sequence[str],
     scene: Scene,
     expected: Result | None = None,
-) -> Verdict:
+) -> CompletionCheck:
     """Check a completion.
 
     Args:
@@ -75,214 +78,157 @@ def check_completion(
         expected: What a tool computed for the question; None: nothing.
     """
     if len(completion) > _MOST_CHARS:
-        return Verdict(Check.UNSUPPORTED, f'more than {_MOST_CHARS} characters')
+        return CompletionCheck(Check.UNSUPPORTED, f'more than {_MOST_CHARS} characters')
+    expected = expected if expected and expected.is_known else None
     read = parse_completion(completion)
     if read.answer is None:
-        return Verdict(Check.UNSUPPORTED, 'there is no one answer')
-    checked: list[str] = []
-    is_open = is_unknown(read.answer)
+        return CompletionCheck(Check.UNSUPPORTED, 'there is no one answer')
+    checker = _Conclusion(scene, question, options)
+    is_answered = False
     try:
-        checker = _Checker(FactBook(scene), question, options)
-        checked = checker.checked
         for sentence in split_sentences(read.think):
             checker.check(sentence)
-        if not is_open:
-            checker.conclude(read.answer, expected)
-    except UnsupportedError as error:
-        return Verdict(Check.UNSUPPORTED, str(error), tuple(checked))
-    known = checked or expected is not None
-    check = Check.VERIFIED if known and not is_open else Check.UNCHECKED
-    return Verdict(check, '', tuple(checked))
+        if not is_unknown(read.answer):
+            is_answered = checker.conclude(read.answer, expected)
+    except ContradictionError as error:
+        return CompletionCheck(Check.UNSUPPORTED, str(error))
+    soft = ('side', 'status', 'compare') if expected else ()
+    unclear = [claim.text for claim in checker.unclear if claim.kind not in soft]
+    check = Check.VERIFIED if is_answered and not unclear else Check.UNCHECKED
+    return CompletionCheck(check, ', '.join(unclear))
 
 
-class _Checker(Quotes):
-    """Checks a completion: its sentences, then its answer."""
+class _Conclusion(Statements):
+    """Checks the answer after the sentences."""
 
-    def conclude(self, answer: str, expected: Result | None) -> None:
-        """Check that the answer follows, and is of the kind that was asked for.
+    def conclude(self, answer: str, expected: Result | None) -> bool:
+        """Tell whether the answer follows.
 
         Raises:
-            UnsupportedError: It is not.
+            ContradictionError: It contradicts what was seen, said or computed.
         """
         index = choice_index(answer, self.options) if self.options else None
-        text = self.options[index] if index is not None else answer
-        self.sentence = self._read(text)
-        said, question = list(self.said), self.question.text.lower()
+        text = (self.options[index] if index is not None else answer).lower()
+        self.sentence = self.read(text)
         if self.options and index is None:
-            self._fail('it is none of the options')
-        if index is not None and self.letter and self.letter != option_letter(index):
-            self._fail(f'the reasoning says {self.letter}')
-        if index is None:
-            self._check_form(text, question)
-        self._check_yes_no(text, question)
-        self._check_answer_numbers(said)
-        self._check_answer_sides(text, said)
-        if not self.options:
-            self._check_status()
-        self._check_answer_names()
-        is_amount = re.search(r'\b(?:more|most|less|least)\b', question)
-        if index is not None and not self.letter and not is_amount:
-            self._check_last_option(index, said)
-        if expected is not None:
-            self._check_expected(text, expected)
+            self.fail('it is none of the options')
+        if index is not None and self.letters and option_letter(index) not in self.letters:
+            self.fail(f'the reasoning says {", ".join(sorted(self.letters))}')
+        is_expected = self._is_expected(text, expected) if expected else None
+        if expected and is_expected is False:
+            self.fail(f'the tools say: {expected.text}')
+        found = [self._follows_yes_no(text), self._follows_side(text), self._follows_name()]
+        found += [self._follows_number(number) for number in self.sentence.of('number')]
+        known = [each for each in found if each is not None]
+        return is_expected or (bool(known) and all(known))
 
-    def _check_form(self, text: str, question: str) -> None:
-        is_bare = number_in(text) is not None and not re.search(r'[^\W\d_]', text)
-        if is_bare and not _AMOUNT.search(question):
-            self._fail('a number is no answer to this')
-        is_open = re.search(r'\b(?:or|any(?:thing|one|body|where)?|something|someone)\b', question)
-        is_yes_no = re.match(r'\W*(?:yes|no)\b', text.lower())
-        if _YES_NO.match(question) and not is_open and not is_yes_no:
-            self._fail('the question asks for yes or no')
+    def _of_all(self, before: re.Pattern[str]) -> Labels:
+        """The labels for all of which a question asks; empty: it does not."""
+        name = (*self.asked.of('name'), Claim('name', 0, 0, ''))[0]
+        is_open = before.search(self.question[: name.start])
+        return name.labels if is_open and _IN_ALL.fullmatch(self.question[name.end :]) else ()
 
-    def _check_yes_no(self, text: str, question: str) -> None:
-        match = re.match(r'\W*(yes|no)\b', text.lower())
-        if not match:
-            return
-        said = [m for s in self.checked for m in re.findall(r'^\W*(Yes|No)\b', s)]
-        if said and said[-1].lower() != match[1]:
-            self._fail('the reasoning says the other')
-        if _EXISTS.search(question) and self.question.names:
-            is_there = bool(self.question.names[0].labels)
-            if is_there != (match[1] == 'yes'):
-                self._fail('it was seen' if is_there else 'it was not seen')
+    def _follows_yes_no(self, text: str) -> bool | None:
+        word, labels = _YES_NO.match(text), self._of_all(_EXISTS)
+        if word and word[1] == 'no' and labels and len(self.book.counts(labels)) == 1:
+            self.fail('it was seen')
+        return bool(labels and word[1] == 'yes') if word else None
 
-    def _check_answer_numbers(self, said: Sequence[Said]) -> None:
-        question = self.question.text.lower()
-        how_many = _HOW_MANY.search(question)
-        for one, other in pairwise(self.sentence.numbers):
-            between = self.sentence.text[one.end : other.start].strip(' aboutr=~')
-            is_same = close(one.value, other.value, 0.03 * abs(one.value))
-            if between == '(' and one.dimension == other.dimension and not is_same:
-                self._fail(f'{one.text} is not {other.text}')
-        for number in self.sentence.numbers:
-            unit = unit_in(question) if not number.dimension else None
-            same = [
-                s for s in said
-                if s.side in ('', number.side)
-                or not number.side
-                or s.dimension != number.dimension
-            ]  # fmt: skip
-            is_said = any(_is_same(number, s, unit) for s in same)
-            if not is_said and (said or not self._is_fact(number, self.asked, ())):
-                self._fail(f'the reasoning does not give {number.text}')
-            if how_many and not number.dimension and len(self.sentence.numbers) == 1:
-                self._check_how_many(number)
+    def _follows_number(self, number: Claim) -> bool:
+        number, labels = self._with_unit(number), self._of_all(_HOW_MANY)
+        if not number.dimension and labels:
+            if number.value not in self.book.counts(labels):
+                self.fail(f'there are {max(self.book.counts(labels)):.0f}', number)
+            return True
+        own = [n.labels for n in self.sentence.of('name') if n.end <= number.start][-1:]
+        numbers = [s for s in self.said if s.dimension == number.dimension and s.kind == 'number']
+        heard = numbers + [c for c in self.unclear if c.kind == 'number']
+        if number.dimension and numbers and not any(is_same(number, s, 0.1) for s in heard):
+            self.fail('the reasoning does not give it', number)
+        asked = (own or names_of(self.asked))[:2]
+        last = numbers if self.letters else numbers[-1:]
+        if _PAST.search(self.question) or self.asked.of('ref') or not numbers:
+            return any(is_same(number, s) for s in last)
+        facts = self.book.gaps(asked[0], asked[-1]) if asked else []
+        for labels in asked:
+            facts += self.book.mapped(labels) + self.book.observed(labels, [len(self.book.items)])
+        return any(f.fits(number) for f in facts) or any(is_same(number, s) for s in last)
 
-    def _check_how_many(self, number: Number) -> None:
-        what = _HOW_MANY.search(self.question.text.lower())
-        asked = [
-            m for m in self.question.names if what and m.start <= what.end() + 12 and m.labels
-        ]
-        if asked and number.value not in self.book.counts(asked[0].labels):
-            self._fail(f'there are {self.book.counts(asked[0].labels)[0]:.0f}')
+    def _follows_side(self, text: str) -> bool | None:
+        words, asked = _SIDE.findall(text), names_of(self.asked)
+        if not words or any(number.side for number in self.sentence.of('number')):
+            return None
+        said = [s.side for s in self.said if s.labels in asked and s.side]
+        if said and not set(words) & set(said) and {*words, *said} >= {'left', 'right'}:
+            self.fail(f'the reasoning says {said[-1]}')
+        return bool(said) and set(words) - {'ahead', 'behind'} <= {said[-1]} <= set(words)
 
-    def _check_answer_sides(self, text: str, said: Sequence[Said]) -> None:
-        """Check directions in words against those that were said of what was asked."""
-        words = re.findall(r'\b(left|right|ahead|behind|back|front)\b', text.lower())
-        own = [s for s in said if s.side and (s.labels in self.asked or not s.labels)]
-        own = own or [s for s in said if s.side]
-        sides = {s.side for s in own}
-        if words and sides and not self.sentence.numbers:
-            same = {'back': 'behind', 'front': 'ahead'}
-            if not any(same.get(w, w) in sides for w in words):
-                self._fail(f'the reasoning says {", ".join(sorted(sides))}')
-        for word in words if not self.options else ():
-            if word in ('left', 'right') and sides & {'left', 'right'} and word not in sides:
-                self._fail(f'the reasoning says {", ".join(sorted(sides))}')
+    def _follows_name(self) -> bool | None:
+        names, best = names_of(self.sentence), self._best()
+        if len(names) < len(self.sentence.of('name')) and not DENIED.search(self.sentence.text):
+            self.fail('I have not seen one')
+        if not names or self.sentence.of('number'):
+            return None
+        if self.named and not any(set(names[0]) & set(labels) for labels in self.named):
+            self.fail('the reasoning does not name it')
+        if best and best not in names[0]:
+            self.fail(f'it is the {best}')
+        return bool(best)
 
-    def _check_answer_names(self) -> None:
-        names = self.sentence.names
-        known = {*self.named, *self.asked}
-        for mention in names:
-            if not mention.labels and not NEGATED.search(self.sentence.text.lower()):
-                self._fail(f'I have not seen {mention.text}')
-            if (
-                mention.labels
-                and self.named
-                and not any(set(mention.labels) & set(k) for k in known)
-            ):
-                self._fail(f'the reasoning does not name {mention.text}')
-        labels = [m.labels for m in names if m.labels]
-        if labels and not self.sentence.numbers:
-            self._check_best(labels[0])
+    def _check_compare(self, claim: Claim) -> bool:
+        names, known = names_of(self.sentence), [*names_of(self.asked), *self.choices]
+        is_best = bool(names) and self._best() in names[0] and set(names) <= set(known)
+        return is_best or not self.sentence.of('name')
 
-    def _check_best(self, labels: Labels) -> None:
-        """Check that a name is the one that the question compares for."""
-        rules, choices = self._rules_of_question(), self._choices()
-        is_known = rules and (
-            len(choices) > 1
-            or rules[0] not in IN_TIME
-            or re.search(r'\bsee (?:first|last)|\bfirst thing', self.question.text)
-        )
-        if is_known:
-            _, what, sign = rules[0]
-            to = self._asked_to() if what == 'distance' else ()
-            others = choices if len(choices) > 1 else self._all()
-            self._compare(what, sign, labels, others, (to, self._asked_number()))
+    def _best(self) -> str | None:
+        """The thing that the question's comparison gives, by the tools; None: not known."""
+        what = next((m.lastgroup for m in _COMPARED.finditer(self.question)), None)
+        to = [n for n in self.asked.of('name') if _TO.search(self.question[: n.start])]
+        rest = [n.labels for n in self.asked.of('name') if n not in to]
+        among = list(dict.fromkeys(s[0] for s in [*rest, *self.choices] if len(s) == 1))
+        scene, refs = self.book.scene, [r for each in self.asked.of('ref') for r in each.refs]
+        is_any = 'what' in self.question and not rest and what != 'first'
+        if len(among) < 2 and not is_any:
+            return None
+        if what == 'first':
+            found = scene.order(among)
+            return found.value[0] if found.is_known and not found.facts['together'] else None  # type: ignore[index]
+        if what is None or (_PAST.search(self.question) and not refs):
+            return None
+        if refs:
+            items = self.book.in_view(tuple(among) or self.book.labels, refs)
+            away = {item.distance_m: item.label for item in items}
+            return away[min(away) if what == 'near' else max(away)] if away else None
+        goal = to[0].text if to else 'robot'
+        result = scene.nearest(goal, among, 'yes' if what == 'far' else '')
+        return None if result.facts.get('is_tie') else str(result.value or '')
 
-    def _all(self) -> list[Labels]:
-        return [(label,) for label in self.labels]
+    def _is_expected(self, text: str, expected: Result) -> bool | None:
+        """Whether the answer is what a tool computed; None: they are not alike."""
+        value, word, sides = expected.value, _YES_NO.match(text), _SIDE.findall(text)
+        if word and isinstance(value, (bool, float)):
+            return (word[1] == 'yes') == bool(value)
+        if isinstance(value, float):
+            unit = quantity_in(f'1 {expected.unit}') or Quantity(1.0)
+            numbers = map(self._with_unit, self.sentence.of('number'))
+            for number in (n for n in numbers if n.dimension in ('', unit.dimension)):
+                factor = 1.0 if number.dimension in ('', 'angle') else unit.factor
+                slack = factor * (expected.margin + 0.02 * abs(value))
+                fact = Fact(number.dimension, factor * abs(value), '', slack)
+                return fact.fits(replace(number, side=''))
+            ways = {'left': 7 < value < 173, 'right': -173 < value < -7}
+            ways |= {'ahead': abs(value) < 50, 'behind': abs(value) > 130}
+            return all(map(ways.get, sides)) if sides and expected.unit == 'deg' else None
+        wanted = str((*value, '')[0] if isinstance(value, tuple) else value)
+        labels = {label for name in names_of(self.read(wanted)) for label in name}
+        is_named = any(labels & set(name) for name in names_of(self.sentence))
+        return is_named or wanted.lower() in text
 
-    def _check_last_option(self, index: int, said: Sequence[Said]) -> None:
-        """Check that no other option was said after the one of the answer."""
-        last: dict[int, int] = {}
-        for number, option in enumerate(self.options):
-            read = self._read(option)
-            words = set(re.findall(r'\b(left|right|ahead|behind)\b', option.lower()))
-            for place, each in enumerate(said):
-                is_of = each.labels in self.asked or not each.labels or not self.asked
-                is_number = bool(read.numbers) and _is_same(read.numbers[0], each, None)
-                is_side = not words or each.side in words or (not each.side and is_number)
-                if is_side and (is_number or (not read.numbers and is_of and words)):
-                    last[number] = place
-        if last and max(last, key=lambda number: last[number]) != index:
-            best = self.options[max(last, key=lambda number: last[number])]
-            self._fail(f'the reasoning ends with {best}')
-
-    def _check_expected(self, text: str, expected: Result) -> None:
-        value = expected.value
-        if value is None:
-            self._fail(f'the tools say: {expected.text}')
-        if isinstance(value, bool):
-            if not re.match(rf'\W*{"yes" if value else "no"}\b', text.lower()):
-                self._fail(f'the tools say: {expected.text}')
-        elif isinstance(value, float):
-            self._check_expected_number(text, value, expected)
-        else:
-            wanted = (value,) if isinstance(value, str) else tuple(value or ())
-            named = {label for m in self._read(text).names for label in m.labels}
-            if not all(set(self._labels_of(name)) & named for name in wanted[:1]):
-                self._fail(f'the tools say: {expected.text}')
-
-    def _labels_of(self, name: str) -> Labels:
-        return tuple(label for m in self._read(name).names for label in m.labels) or (name,)
-
-    def _check_expected_number(self, text: str, value: float, expected: Result) -> None:
-        numbers = self._read(text).numbers
-        quantity = quantity_in(text)
-        truth = quantity_in(f'1 {expected.unit}') if expected.unit else None
-        if quantity is None or not numbers:
-            words = re.findall(r'\b(left|right|ahead|behind)\b', text.lower())
-            if expected.unit == 'deg' and any(is_side(w, value, 45) for w in words):
-                return
-            self._fail(f'the tools say: {expected.text}')
-            return
-        full = Quantity(value * 1.0, truth.dimension, truth.factor) if truth else Quantity(value)
-        pair = compared_values(quantity, full, unit_in(self.question.text))
-        slack = expected.margin * (truth.factor if truth and quantity.dimension else 1.0)
-        if pair is None or not close(abs(pair[0]), abs(pair[1]), slack + 0.02 * abs(pair[1])):
-            self._fail(f'the tools say: {expected.text}')
-
-
-def _is_same(number: Number, said: Said, unit: Quantity | None) -> bool:
-    """Tell whether an answer's number is one that was said, rounded or in another unit."""
-    value, dimension = number.value, number.dimension
-    if unit and not dimension:
+    def _with_unit(self, number: Claim) -> Claim:
+        """A number of the answer, in the unit that the question names where it has none."""
+        unit = unit_in(self.question)
+        if unit is None or number.dimension:
+            return number
         factor = 1.0 if unit.dimension == 'angle' else unit.factor
-        value, dimension = value * factor, unit.dimension
-    if dimension and said.dimension and dimension != said.dimension:
-        return False
-    slack = min(max(number.half, said.half) * 1.05, 0.1 * abs(value) + 1e-6)
-    share = 0.03 * abs(value) * bool(dimension and (number.is_hedged or slack < 0.01 * abs(value)))
-    return close(abs(value), abs(said.value), max(slack, share))
+        value, half = number.value * factor, number.half * factor
+        return replace(number, dimension=unit.dimension, value=value, half=half)

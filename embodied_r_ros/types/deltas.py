@@ -140,16 +140,17 @@ class Item:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Item:
-        """Read what `to_json` wrote.
+        """Read what `to_json` wrote; null is unknown.
 
         Raises:
             InputError: A field is missing or has the wrong type.
         """
         try:
+            known = {key: each for key, each in value.items() if each is not None}
             fields = {
-                **value,
-                'status': ItemStatus[value.get('status', 'VISIBLE')],
-                'scale': ScaleSource[value.get('scale', 'UNKNOWN')],
+                **known,
+                'status': ItemStatus[known.get('status', 'VISIBLE')],
+                'scale': ScaleSource[known.get('scale', 'UNKNOWN')],
             }
             if 'box' in fields:
                 left, top, right, bottom = (float(edge) for edge in fields['box'])

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure the checks on completions in free wording, right ones and such with one change.
 
-By hand, with the repository on the path: `python test/reasoning/measure_checks.py odd`. Even ids are for development.
+By hand, with the repository on the path: `python test/reasoning/measure_checks.py even`; without a
+name, all sets. The even ids of `completions.jsonl` are for development; `fresh` was written before
+the checks had their present form and is for measuring alone.
 """
 
 from __future__ import annotations
@@ -21,54 +23,59 @@ from embodied_r_ros.types.deltas import SemanticDelta
 from embodied_r_ros.types.landmarks import SceneMap
 
 QUESTIONS = Path(__file__).parents[1] / 'questions'
+SETS = ('even', 'odd', 'fresh')
 
 
 @dataclass
 class Figures:
-    """What the checks said of some completions."""
+    """What the checks said of some completions: each with its id and the reason or the change."""
 
     right: int = 0
     changed: int = 0
-    false_alarms: list[str] = field(default_factory=list)  # right ones that were refused, and why
-    missed: list[str] = field(default_factory=list)  # changes that went unnoticed
+    false_alarms: list[str] = field(default_factory=list)  # right ones that are unsupported
+    verified: list[str] = field(default_factory=list)  # right ones that are
+    unchecked: list[str] = field(default_factory=list)  # right ones that are neither
+    missed: list[str] = field(default_factory=list)  # changed ones that are verified
+    caught: list[str] = field(default_factory=list)  # changed ones that are unsupported
 
 
 @lru_cache
 def read_scene(name: str) -> Scene:
     """A scene of the completions."""
     value = json.loads((QUESTIONS / 'scenes' / f'{name}.json').read_text(encoding='utf-8'))
-    for delta in value['deltas']:
-        delta['items'] = [
-            {key: number for key, number in item.items() if number is not None}
-            for item in delta['items']
-        ]
     place = SceneMap.from_json(value['map']) if value['map'] else None
     return Scene([SemanticDelta.from_row(delta) for delta in value['deltas']], place)
 
 
-def rows(half: str) -> list[dict[str, Any]]:
-    """The completions with even or odd ids."""
-    lines = (QUESTIONS / 'completions.jsonl').read_text(encoding='utf-8').splitlines()
-    parsed = [json.loads(line) for line in lines]
-    return [row for row in parsed if int(row['id'][1:]) % 2 == (half == 'odd')]
+def rows(name: str) -> list[dict[str, Any]]:
+    """The completions of a set."""
+    file = QUESTIONS / ('completions_fresh.jsonl' if name == 'fresh' else 'completions.jsonl')
+    parsed = [json.loads(line) for line in file.read_text(encoding='utf-8').splitlines()]
+    if name == 'fresh':
+        return parsed
+    return [row for row in parsed if int(row['id'][1:]) % 2 == (name == 'odd')]
 
 
-def measure(half: str) -> Figures:
-    """Check all completions of a half, as they are and with each of their changes."""
+def measure(name: str) -> Figures:
+    """Check all completions of a set, as they are and with each of their changes."""
     figures = Figures()
-    for row in rows(half):
+    for row in rows(name):
         scene, text = read_scene(row['scene']), row['completion']
         verdict = check_completion(text, row['question'], row['options'], scene)
         figures.right += 1
-        if verdict.check is Check.UNSUPPORTED:
-            figures.false_alarms.append(f'{row["id"]}: {verdict.reason}')
+        found = {
+            Check.UNSUPPORTED: figures.false_alarms,
+            Check.VERIFIED: figures.verified,
+            Check.UNCHECKED: figures.unchecked,
+        }
+        found[verdict.check].append(f'{row["id"]}: {verdict.reason}')
         for old, new in row['changes']:
             changed = text.replace(old, new, 1)
             assert changed != text
             verdict = check_completion(changed, row['question'], row['options'], scene)
             figures.changed += 1
-            if verdict.check is not Check.UNSUPPORTED:
-                figures.missed.append(f'{row["id"]}: {old!r} -> {new!r}')
+            found = {Check.VERIFIED: figures.missed, Check.UNSUPPORTED: figures.caught}
+            found.get(verdict.check, []).append(f'{row["id"]}: {old!r} -> {new!r}')
     return figures
 
 
@@ -81,20 +88,24 @@ def wilson(count: int, total: int) -> tuple[float, float]:
     return max(0.0, middle - off), min(1.0, middle + off)
 
 
-def main(half: str) -> None:
-    """Print both rates of a half."""
-    figures = measure(half)
-    caught = figures.changed - len(figures.missed)
-    for name, count, total in (
-        ('changed, called unsupported', caught, figures.changed),
-        ('right, called unsupported', len(figures.false_alarms), figures.right),
+def main(name: str, *, with_cases: bool) -> None:
+    """Print the four shares of a set."""
+    figures = measure(name)
+    for text, found, total in (
+        ('changed, called verified (missed)', figures.missed, figures.changed),
+        ('right, called unsupported (false alarms)', figures.false_alarms, figures.right),
+        ('right, called verified', figures.verified, figures.right),
+        ('changed, called unsupported', figures.caught, figures.changed),
     ):
-        low, high = wilson(count, total)
-        share = f'{100 * count / total:.1f} % [{100 * low:.1f}, {100 * high:.1f}]'
-        sys.stdout.write(f'{half}: {name}: {count} of {total}, {share}\n')
-    for line in (*figures.false_alarms, *figures.missed):
-        sys.stdout.write(f'  {line}\n')
+        low, high = wilson(len(found), total)
+        share = f'{100 * len(found) / total:.1f} % [{100 * low:.1f}, {100 * high:.1f}]'
+        sys.stdout.write(f'{name}: {text}: {len(found)} of {total}, {share}\n')
+    if with_cases:
+        for kind in ('false_alarms', 'missed', 'unchecked'):
+            for line in getattr(figures, kind):
+                sys.stdout.write(f'  {kind}: {line}\n')
 
 
 if __name__ == '__main__':
-    main(sys.argv[1] if len(sys.argv) > 1 else 'even')
+    for each in sys.argv[1:] or SETS:
+        main(each, with_cases=bool(sys.argv[1:]))
