@@ -94,7 +94,7 @@ _ARGUMENTS = {
     'odom_topic': ('', 'odometry of the robot'),
     'pose_source': ('', 'where the pose of the camera comes from: odom, tf, or auto'),
     'pose_topic': ('', 'pose of the end effector, for gate and reasoner (`current_pose`)'),
-    'profile': ('embedded', 'model profile (config/models), or the path of a YAML file'),
+    'profile': ('tools', 'model profile (config/models), or the path of a YAML file'),
     'model_server_url': ('', "the reasoner's server, if it runs already; nothing is served then"),
     'shadow': (
         '',
@@ -511,7 +511,10 @@ def served_models(arguments: Mapping[str, str]) -> list[ExecuteProcess]:
     """
     if arguments['model_server_url'] or not is_true(arguments, 'serve_models'):
         return []
-    for server in load_profile(arguments['profile']).servers.values():
+    servers = load_profile(arguments['profile']).servers
+    if not servers:
+        return []
+    for server in servers.values():
         with_free_port(server)
     respawn = is_true(arguments, 'use_respawn')
     return [

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions in plain words, answered by the tools of a scene without a model."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from random import Random
+
+from embodied_r_ros.reasoning.reading import embed, kinds_of, read_question
+from embodied_r_ros.reasoning.saying import answer_by_tools
+from embodied_r_ros.scene.tools import Scene
+from embodied_r_ros.types.answers import AnswerKind
+from embodied_r_ros.types.deltas import SemanticDelta
+from embodied_r_ros.types.landmarks import Landmark, PathPoint, SceneMap
+import numpy as np
+import pytest
+
+SCENES = Path(__file__).parents[1] / 'questions' / 'scenes'
+S = 1_000_000_000
+
+
+def landmark(label: str, x: float, y: float, **fields: object) -> Landmark:
+    values = {'size': (0.5, 0.5, 1.0), 'first_seen_ns': S, 'last_seen_ns': 9 * S, **fields}
+    return Landmark(label, (x, y, 0.5), **values)  # type: ignore[arg-type]
+
+
+HOME = SceneMap(
+    (
+        landmark('sofa', 2, 3, size=(2.0, 0.9, 0.8), first_seen_ns=2 * S),
+        landmark('tv', 2, -3, size=(1.2, 0.1, 0.7), first_seen_ns=3 * S),
+        landmark('lamp', 3.5, 3.2, first_seen_ns=5 * S),
+        landmark('chair', 5, 1),
+        landmark('chair', 6, -1),
+        landmark('refrigerator', 8, 2, size=(0.7, 0.8, 1.8), last_seen_ns=6 * S),
+        landmark('door', -1, 0, first_seen_ns=S // 2),
+    ),
+    tuple(PathPoint(k * S, (min(k, 4), 0.0, 0.5), math.pi / 2 * (k == 9)) for k in range(10)),
+    room_area_m2=48.0,
+)
+
+
+def ask(question: str, *options: str, place: SceneMap = HOME) -> str:
+    answer = answer_by_tools(question, options, Scene(place=place))
+    return f'{answer.text} {answer.unit}'.strip() or 'unknown'
+
+
+@pytest.mark.parametrize(
+    ('question', 'answer'),
+    [
+        ('how many chairs?', '2'),
+        ('wheres the fridge', 'to the right'),
+        ('how far is the fridge in feet?', '14.8 ft'),
+        ('How far apart are the couch and the television?', '5.5 m'),
+        ('how tall is the refrigerator?', '180 cm'),
+        ('what can you see?', 'sofa, tv, lamp, chair, refrigerator, door'),
+        ('whats the thing furthest from you?', 'door'),
+        ('did you see the sofa before the lamp?', 'yes'),
+        ('is there a couch?', 'yes'),
+        ('Is the door on your right?', 'no'),
+        ('Is the lamp closer to the sofa than the tv is?', 'yes'),
+        ('which way did we turn?', 'to the left'),
+        ('how do I get back?', 'to the left'),
+        ('how big is this room?', '48.0 m2'),
+        ('how many chairs and how many lamps?', '2; 1'),
+        ('when did you last see the fridge?', '3.0 s'),
+        ('have you seen my dog', 'no'),
+        ('Answer with yes. Is there a microwave?', 'unknown'),
+        ('how heavy is the sofa?', 'unknown'),
+        ('what colour is the sofa?', 'unknown'),
+        ('write a poem', 'unknown'),
+        ('go to the fridge', 'unknown'),
+        ("what's in the refrigerator?", 'unknown'),
+        ('did you see the lamp more than twice', 'unknown'),
+        ('where is the moon', 'unknown'),
+        ('', 'unknown'),
+    ],
+)
+def test_plain_questions(question: str, answer: str) -> None:
+    assert ask(question) == answer
+
+
+def test_sentences_have_number_unit_and_where_they_rest() -> None:
+    answer = answer_by_tools('where is the fridge?', (), Scene(place=HOME))
+    assert answer.sentence == (
+        'The refrigerator is 4.5 m away, to your right (63°); last seen 3.0 s ago.'
+    )
+    assert answer.results[0].evidence.landmark_ids == (0,)
+    assert 'microwave' in answer_by_tools('is there a microwave', (), Scene(place=HOME)).sentence
+
+
+def test_orders_name_the_thing_where_they_are_taken() -> None:
+    scene = Scene(place=HOME)
+    assert answer_by_tools('go to the fridge', (), scene, takes_orders=True).text == 'refrigerator'
+    assert not answer_by_tools('go to the piano', (), scene, takes_orders=True).is_known
+
+
+def test_options_are_chosen_and_ties_are_not() -> None:
+    assert ask('Where is the door now?', 'ahead', 'left', 'right', 'behind') == 'left'
+    assert ask('Which is closest to the sofa?', 'tv', 'lamp', 'door') == 'lamp'
+    assert ask('How many chairs are there?', '1', '2', '3', '4') == '2'
+    twins = SceneMap((landmark('cup', 1, 0), landmark('box', -1, 0)), HOME.path[:1])
+    assert ask('Which is nearer, the cup or the box?', place=twins) == 'unknown'
+
+
+def test_a_turn_of_more_than_half_a_circle_is_to_the_side_of_its_turn() -> None:
+    path = tuple(PathPoint(k * S, (0.0, 0.0, 0.5), math.radians(39 * k)) for k in range(8))
+    place = SceneMap((landmark('cup', 1, 0),), path)
+    assert ask('did you turn left or right?', place=place) == 'to the left'
+    assert ask('which way did you turn?', 'left', 'right', place=place) == 'left'
+    facing = 'After all its turns, where does the robot look, compared with the beginning?'
+    options = 'to the left of it', 'to the right of it', 'the opposite way'
+    assert ask(facing, *options, place=place) == 'to the right of it'
+
+
+@pytest.mark.parametrize('seed', range(200))
+def test_random_maps(seed: int) -> None:
+    """Distances of 0.1 to 90 m, counts to 60, 2 to 8 options: all right."""
+    rng = Random(seed)
+    names = rng.sample(['sofa', 'tv', 'lamp', 'piano', 'bed', 'toilet', 'oven', 'desk', 'sink'], 9)
+    far = [0.1 * (90 / 0.1) ** rng.random() for _ in names]
+    angles = [rng.uniform(-math.pi, math.pi) for _ in names]
+    things = [
+        Landmark(name, (off * math.cos(a), off * math.sin(a), 0.5))
+        for name, off, a in zip(names, far, angles, strict=True)
+    ]
+    count = rng.randrange(2, 61)
+    chairs = [Landmark('chair', (rng.uniform(-9, 9), rng.uniform(-9, 9), 0)) for _ in range(count)]
+    place = SceneMap((*things, *chairs), (PathPoint(S, (0.0, 0.0, 0.5), 0.0),))
+    assert ask('how many chairs are there?', place=place) == str(count)
+    name, off = names[0], far[0]
+    assert float(ask(f'how far is the {name}?', place=place).split()[0]) == pytest.approx(
+        off, abs=0.051
+    )
+    options = tuple(names[: rng.randrange(2, 9)])
+    near, *rest = sorted(far[: len(options)])
+    nearest = ask('Which of these is nearest to you?', *options, place=place)
+    is_tie = rest[0] - near < 0.1 or rest[0] < 1.03 * near
+    assert nearest == ('unknown' if is_tie else names[far.index(near)])
+
+
+def test_two_ways_to_read_are_not_answered() -> None:
+    for question in ('Taking the first view as forward, where is the robot now?', 'how far', '?'):
+        assert all(reading.doubt for reading in read_question(question, (), ('chair',)))
+
+
+def test_sentences_are_near_to_those_that_ask_the_same() -> None:
+    near, far = (float(each) for each in embed(['where is it', 'which place is it in']) @ embed(['where is the thing'])[0])
+    assert embed(['a', 'b']).shape == (2, 256)
+    assert near > far
+    assert kinds_of('how many things are there')[0][0] == 'count'
+    assert np.isfinite(embed(['', 'x'])).all()
+
+
+def test_deltas_alone_answer_motion_sights_order_and_counts() -> None:
+    rows = json.loads((SCENES / 'corridor.json').read_text())['deltas']
+    for row in rows:
+        for item in row['items']:
+            item.update({k: v for k, v in item.items() if v is not None})
+    scene = Scene([SemanticDelta.from_row(row) for row in rows])
+    assert answer_by_tools('which way did you turn?', (), scene).is_known
+    assert answer_by_tools('what did you see first?', (), scene).is_known
+    answer = answer_by_tools('how far did you walk?', (), scene)
+    assert answer.kind is AnswerKind.UNKNOWN
+    assert 'metres' in answer.sentence
+
+
+def test_an_empty_scene_gives_a_reason() -> None:
+    for question in ('what can you see?', 'how far is the chair?', 'which way did you turn?'):
+        answer = answer_by_tools(question, (), Scene())
+        assert not answer.is_known
+        assert answer.sentence
