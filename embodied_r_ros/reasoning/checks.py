@@ -18,7 +18,7 @@ from embodied_r_ros.reasoning.completions import (
     option_letter,
     parse_completion,
 )
-from embodied_r_ros.reasoning.facts import Fact
+from embodied_r_ros.reasoning.facts import Fact, sides_of
 from embodied_r_ros.reasoning.quantities import Quantity, quantity_in, unit_in
 from embodied_r_ros.reasoning.statements import (
     ContradictionError,
@@ -84,12 +84,10 @@ def check_completion(
     if read.answer is None:
         return CompletionCheck(Check.UNSUPPORTED, 'there is no one answer')
     checker = _Conclusion(scene, question, options)
-    is_answered = False
     try:
         for sentence in split_sentences(read.think):
             checker.check(sentence)
-        if not is_unknown(read.answer):
-            is_answered = checker.conclude(read.answer, expected)
+        is_answered = not is_unknown(read.answer) and checker.conclude(read.answer, expected)
     except ContradictionError as error:
         return CompletionCheck(Check.UNSUPPORTED, str(error))
     soft = ('side', 'status', 'compare') if expected else ()
@@ -117,10 +115,12 @@ class _Conclusion(Statements):
         is_expected = self._is_expected(text, expected) if expected else None
         if expected and is_expected is False:
             self.fail(f'the tools say: {expected.text}')
+        if is_expected:
+            return True
         found = [self._follows_yes_no(text), self._follows_side(text), self._follows_name()]
         found += [self._follows_number(number) for number in self.sentence.of('number')]
         known = [each for each in found if each is not None]
-        return is_expected or (bool(known) and all(known))
+        return bool(known) and all(known)
 
     def _of_all(self, before: re.Pattern[str]) -> Labels:
         """The labels for all of which a question asks; empty: it does not."""
@@ -187,20 +187,20 @@ class _Conclusion(Statements):
         rest = [n.labels for n in self.asked.of('name') if n not in to]
         among = list(dict.fromkeys(s[0] for s in [*rest, *self.choices] if len(s) == 1))
         scene, refs = self.book.scene, [r for each in self.asked.of('ref') for r in each.refs]
-        is_any = 'what' in self.question and not rest and what != 'first'
-        if len(among) < 2 and not is_any:
+        is_any = re.search(r'\bwhat\b.*est\b', self.question) and not rest and what != 'first'
+        is_past = _PAST.search(self.question) and what != 'first' and not refs
+        if what is None or is_past or (len(among) < 2 and not is_any):
             return None
         if what == 'first':
             found = scene.order(among)
             return found.value[0] if found.is_known and not found.facts['together'] else None  # type: ignore[index]
-        if what is None or (_PAST.search(self.question) and not refs):
-            return None
         if refs:
             items = self.book.in_view(tuple(among) or self.book.labels, refs)
             away = {item.distance_m: item.label for item in items}
             return away[min(away) if what == 'near' else max(away)] if away else None
-        goal = to[0].text if to else 'robot'
-        result = scene.nearest(goal, among, 'yes' if what == 'far' else '')
+        result = scene.nearest(
+            to[0].text if to else 'robot', among, 'yes' if what == 'far' else ''
+        )
         return None if result.facts.get('is_tie') else str(result.value or '')
 
     def _is_expected(self, text: str, expected: Result) -> bool | None:
@@ -216,9 +216,7 @@ class _Conclusion(Statements):
                 slack = factor * (expected.margin + 0.02 * abs(value))
                 fact = Fact(number.dimension, factor * abs(value), '', slack)
                 return fact.fits(replace(number, side=''))
-            ways = {'left': 7 < value < 173, 'right': -173 < value < -7}
-            ways |= {'ahead': abs(value) < 50, 'behind': abs(value) > 130}
-            return all(map(ways.get, sides)) if sides and expected.unit == 'deg' else None
+            return set(sides) <= sides_of([value]) if sides and expected.unit == 'deg' else None
         wanted = str((*value, '')[0] if isinstance(value, tuple) else value)
         labels = {label for name in names_of(self.read(wanted)) for label in name}
         is_named = any(labels & set(name) for name in names_of(self.sentence))

@@ -41,19 +41,17 @@ _SIDE_AFTER = re.compile(
     r' *(?:(?:to|on) )?(?:(?:the|my|your) )?(?P<side>left|right|up|down)\b', re.I
 )
 _SIDE_BEFORE = re.compile(
-    r'(?i)\b(?P<side>left|right|up|down|forward|backward)s?'
-    r'(?: (?:turns?|by|about|for|of|another|roughly|some|around))*:? $',
+    r'(?i)\b(?P<side>left|right|up|down|forward|backward)s?(?: (?:turns?|by|about|for|of))*:? $'
 )
 # Plain words that claim something of what they stand beside.
 _PLAINS = re.compile(
     r'(?i)\b(?:(?P<side>(?:on|to|at) (?:my|the|your|its) (?:far )?(?:left|right)|ahead|'
-    r'(?:left|right)(?: of me|most|ward)|further (?:left|right)|'
-    r'behind(?! (?:it|them|the|an?|that)\b))|'
+    r'(?:left|right)(?: of me|most)|further (?:left|right)|behind(?! (?:it|them|the|an?|that)\b))|'
     r'(?P<status>gone(?! (?:forward|back|straight|on|\d))|disappear\w*|no longer|missing|new|'
     r'(?:drop|go|leave)\w* (?:out|again)|(?<!i )(?<!ve )moved(?! (?:[fblrud]\w+|\d|in between))|'
     r'still there|in view|visible|present|back (?:in|again))|'
-    r'(?P<compare>(?:near|clos|tall|high|larg|bigg|small|wid)(?:er|est)|f[au]rthe(?:r|st)|'
-    r'(?:is|was|came) (?:earlier|later|first)|(?:earlier|later) than|wins|longest|most often))\b',
+    r'(?P<compare>(?:near|clos|tall|high|larg|bigg|small|wid)(?:er|est)|f[au]rthe(?:r|st)|wins|'
+    r'(?:is|was|came) (?:earlier|later|first)|(?:earlier|later) than|longest|most often))\b'
 )
 _BREAK = re.compile(r'[,;:()"]\s*|\s-\s|\s(?:and|but|while|so|wh\w+|since|\w*though|because)\s')
 _SENTENCE = re.compile(r'(?<=[.!?])["\')]*\s+(?=[A-Z\[("\'*\d-])|\s*\n+\s*')

@@ -125,9 +125,7 @@ class FactBook:
         """Directions of things in words, in observations or from the robot now."""
         degrees = [math.degrees(item.bearing_rad) for item in self.in_view(labels, refs)]
         degrees += self.bearings(labels) if now else []
-        ways = {'left' if d > 0 else 'right' for d in degrees if _STRAIGHT_DEG < abs(d) < 173}
-        ways |= {'ahead' for d in degrees if abs(d) < _AHEAD_DEG}
-        return ways | {'behind' for d in degrees if abs(d) > _BEHIND_DEG}
+        return sides_of(degrees)
 
     def mapped(self, labels: Labels, *, wide: bool = False) -> list[Fact]:
         """Distances and directions from the robot now, sizes, heights and moments of things.
@@ -158,6 +156,13 @@ class FactBook:
         """How many things there are, and of them that are not gone."""
         gone = [thing.is_gone for thing in self.things(labels)]
         return {float(len(gone)), float(gone.count(False))}
+
+
+def sides_of(degrees: list[float]) -> set[str]:
+    """Directions in words."""
+    ways = {'left' if d > 0 else 'right' for d in degrees if _STRAIGHT_DEG < abs(d) < 173}
+    ways |= {'ahead' for d in degrees if abs(d) < _AHEAD_DEG}
+    return ways | {'behind' for d in degrees if abs(d) > _BEHIND_DEG}
 
 
 def _angle(degrees: float, slack: float = _COMPUTED_DEG, sides: str = 'left right') -> Fact:

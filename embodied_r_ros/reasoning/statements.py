@@ -149,17 +149,14 @@ class Statements:
         if facts and all(_is_stated(number, each) for each in facts):
             self.bound += subjects
             return True
-        is_loose = not is_own and not self.sentence.of('name')
-        is_repeated = is_loose and any(is_same(number, said) for said in self.said)
+        said = [] if is_own or self.sentence.of('name') else self.said
+        is_repeated = any(is_same(number, each) for each in said)
         is_sum = _SUM.search(whole) and _is_stated(number, self._sums(number))
         if is_repeated or is_sum or self._is_gap(number, clause):
             return True
         is_plain = number.dimension in ('length', 'angle') and bool(names_of(clause) or is_own)
         is_plain = (is_plain or number.dimension == 'area') and not _FREE.search(whole)
-        is_loose = is_mapped or _SUM.search(whole) or _MOTION.search(clause.text)
-        near = (self.sentence.of('name'), self.sentence.of('ref'), ref.refs)
-        is_tight = not is_loose and all(len(each) == 1 for each in near)
-        if is_plain and not _is_stated(number, chain(*facts) if is_tight else self._wide(number)):
+        if is_plain and not _is_stated(number, self._wide(number, ref if is_own else None)):
             known = [f'{f.value:.3g}' for f in chain(*facts) if f.dimension == number.dimension]
             self.fail(f'known is {", ".join(known[:4]) or "nothing"}', number)
         return False
@@ -188,19 +185,23 @@ class Statements:
         sums = [sum(values), sum(values[-2:]), abs(sum(values[-2:-1]) - sum(values[-1:]))]
         return [Fact(number.dimension, value) for value in sums]
 
-    def _wide(self, number: Claim) -> list[Fact]:
-        """All that a number could say in its sentence."""
-        names = [*names_of(self.sentence), *names_of(self.asked), *self.choices, *self.named[-6:]]
-        names = list(dict.fromkeys(names))[:12]
-        facts = self.book.totals()
+    def _wide(self, number: Claim, ref: Claim | None) -> list[Fact]:
+        """All that a number could say: of its one name and observation, else in its sentence."""
+        text, names = self.sentence.text.lower(), names_of(self.sentence)
+        is_loose = any(words.search(text) for words in (_SUM, _MOTION, _APART))
+        is_tight = len(names) == 1 and len(self.sentence.of('ref')) < 2 and not is_loose
+        is_mapped, refs = ref is None or bool(_MAPPED.search(text)), ref.refs if ref else ()
+        others = [] if is_tight else [*names_of(self.asked), *self.choices, *self.named[-6:]]
+        names = list(dict.fromkeys([*names, *others]))[:12]
+        facts = [] if is_tight else self.book.totals()
         for labels in names:
-            facts += self.book.observed(labels, self.book.items)
-            facts += self.book.mapped(labels, wide=True)
+            facts += self.book.observed(labels, refs if is_tight and refs else self.book.items)
+            facts += self.book.mapped(labels, wide=True) if is_mapped or not is_tight else []
         facts += [f for a, b in combinations(names, 2) for f in self.book.gaps(a, b)]
         values = [said.value for said in self.said if said.dimension == number.dimension][-12:]
         values += [n.value for n in self.sentence.of('number') if n is not number][-12:]
         values += [v for a, b in combinations(values, 2) for v in (a + b, abs(a - b))]
-        facts += [Fact(number.dimension, value, number.side) for value in values]
+        facts += [Fact(number.dimension, v, number.side) for v in values if not is_tight]
         return [f._replace(slack=f.slack + 0.1 + 0.05 * f.value) for f in facts]
 
     def _check_count(self, number: Claim) -> bool:
@@ -217,8 +218,9 @@ class Statements:
             self.fail(f'there are {max(book.counts(near[0])):.0f}', number)
         if subjects and (near or 'how many' in self.question):
             labels = (near or subjects)[0]
-            in_view = {float(len(book.in_view(labels, refs)))}
-            return number.value in (in_view if refs else book.counts(labels))
+            counts = {float(len(book.in_view(labels, refs)))} if refs else book.counts(labels)
+            self.bound += near if number.value in counts else []
+            return number.value in counts
         return any(is_same(number, said) for said in self.said)
 
     # Places, directions, what happened, comparisons.

@@ -146,7 +146,11 @@ def test_two_ways_to_read_are_not_answered() -> None:
 
 
 def test_sentences_are_near_to_those_that_ask_the_same() -> None:
-    near, far = (float(each) for each in embed(['where is it', 'which place is it in']) @ embed(['where is the thing'])[0])
+    near, far = (
+        float(each)
+        for each in embed(['where is it', 'which place is it in'])
+        @ embed(['where is the thing'])[0]
+    )
     assert embed(['a', 'b']).shape == (2, 256)
     assert near > far
     assert kinds_of('how many things are there')[0][0] == 'count'

@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.types.deltas import (
     action_text,
     change_text,
@@ -126,3 +127,15 @@ def test_items_are_grouped_by_what_happened_to_them() -> None:
 
 def test_nothing_seen_is_said() -> None:
     assert change_text([]) == 'No object stands out.'
+
+
+def test_null_numbers_of_an_item_are_unknown() -> None:
+    item = Item.from_json({'label': 'bed', 'status': 'LEFT', 'distance_m': None, 'box': None})
+    assert math.isnan(item.distance_m)
+    assert item.box is None
+    assert item_text(item) == 'bed'
+
+
+def test_item_without_a_label_is_refused() -> None:
+    with pytest.raises(InputError, match='expected label'):
+        Item.from_json({'label': None})
