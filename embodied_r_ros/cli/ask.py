@@ -143,6 +143,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f'else {ReasonerConfig.max_tokens}',
     )
     add('--deadline', type=some_seconds, metavar='S', help='time per answer [s], default 30')
+    add('--no-check', action='store_true', help="take a model's answer as it comes")
     add('--no-cache', action='store_true', help='perceive anew, and keep nothing of it')
     add('--json', action='store_true', help='print one JSON object')
     add_perceiver_arguments(
@@ -223,6 +224,7 @@ def _config(args: argparse.Namespace) -> ReasonerConfig:
         temperature=args.temperature,
         max_tokens=args.max_tokens,
         deadline_s=args.deadline,
+        check=False if args.no_check else None,
     )
 
 
@@ -257,7 +259,7 @@ def _sight(args: argparse.Namespace) -> Seer:
         refuse_options_of_images(seer, str(args.source))
         return sight
     seer.perceiver = args.perceiver or 'auto'
-    choose_perceiver(seer)
+    seer.why = choose_perceiver(seer)  # said where images are perceived
     if args.no_cache:
         return replace(sight, make_perceiver=partial(perceiver_of, seer))
     return replace(

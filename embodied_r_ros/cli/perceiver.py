@@ -118,7 +118,9 @@ def perceiver_of(args: argparse.Namespace) -> Perceiver:
     Raises:
         InputError: There is none, or it cannot be used.
     """
-    kind = _chosen(args)
+    kind, why = _chosen(args)
+    if why or getattr(args, 'why', ''):
+        print(why or args.why, file=sys.stderr)
     if kind == 'classical':
         return classical_perceiver(_classical_config(args))
     if kind == 'detector':
@@ -151,13 +153,14 @@ def perceiver_key(args: argparse.Namespace) -> str:
     return repr(parts)
 
 
-def choose_perceiver(args: argparse.Namespace) -> None:
-    """Name the perceiver in the arguments, where that is left to what is there.
+def choose_perceiver(args: argparse.Namespace) -> str:
+    """Name the perceiver in the arguments, where that is left to what is there; returns why.
 
     Raises:
         InputError: There are options of another one.
     """
-    args.perceiver = _chosen(args)
+    args.perceiver, why = _chosen(args)
+    return why
 
 
 def refuse_options_of_images(args: argparse.Namespace, source: str) -> None:
@@ -184,8 +187,8 @@ def refuse_options_of_images(args: argparse.Namespace, source: str) -> None:
     _chosen(args)  # says with which perceiver the other options go
 
 
-def _chosen(args: argparse.Namespace) -> str:
-    """Which perceiver; where it was not said, stderr says which one and why.
+def _chosen(args: argparse.Namespace) -> tuple[str, str]:
+    """Which perceiver, and a line that says why where that was not said.
 
     Raises:
         InputError: There are options of another one.
@@ -198,19 +201,19 @@ def _chosen(args: argparse.Namespace) -> str:
         kinds = {(True, True): 'fused', (True, False): 'vlm', (False, True): 'detector'}
         kind = kinds.get((bool(there[0]), bool(there[1])), 'classical')
         why = ' and '.join(filter(None, there)) or 'no server is given and no detector fetched'
-        print(f'embodied-r: perceiver {kind} ({why})', file=sys.stderr)
-    elif of_vlm and kind not in {'vlm', 'fused'}:
+        return kind, f'embodied-r: perceiver {kind} ({why})'
+    if of_vlm and kind not in {'vlm', 'fused'}:
         msg = (
             '--url and --profile are for --perceiver vlm or fused: give it too, or leave them out'
         )
         raise InputError(msg)
-    elif of_detector and kind not in {'detector', 'fused'}:
+    if of_detector and kind not in {'detector', 'fused'}:
         msg = (
             '--detector, --classes and --threshold are for --perceiver detector or fused: give it '
             'too'
         )
         raise InputError(msg)
-    return kind
+    return kind, ''
 
 
 def _detector(args: argparse.Namespace) -> DetectorPerceiver:

@@ -81,13 +81,14 @@ def check_completion(
         return CompletionCheck(Check.UNSUPPORTED, f'more than {_MOST_CHARS} characters')
     expected = expected if expected and expected.is_known else None
     read = parse_completion(completion)
-    if read.answer is None:
+    answer = read.answer_to(options)
+    if answer is None:
         return CompletionCheck(Check.UNSUPPORTED, 'there is no one answer')
     checker = _Conclusion(scene, question, options)
     try:
         for sentence in split_sentences(read.think):
             checker.check(sentence)
-        is_answered = not is_unknown(read.answer) and checker.conclude(read.answer, expected)
+        is_answered = not is_unknown(answer) and checker.conclude(answer, expected)
     except ContradictionError as error:
         return CompletionCheck(Check.UNSUPPORTED, str(error))
     soft = ('side', 'status', 'compare') if expected else ()

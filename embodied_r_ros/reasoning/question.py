@@ -40,7 +40,7 @@ class ReasonerConfig(Settings):
     check: bool = setting(
         True,
         'compare each completion with what was seen; one without support is asked for once more, '
-        'then the tools of the scene answer, or nothing does',
+        'then the tools of the scene answer, as where no model replies; else nothing does',
     )
     use_map: bool = setting(True, 'let prompts hold what a question needs of the scene map')
     max_tokens: int = setting(1024, 'tokens that a completion may have', between=(16, 32_768))

@@ -291,7 +291,7 @@ class Reasoner:
                 draft,
             )
         except Refusal as refusal:
-            if self._reader_problem:
+            if self._reader_problem or not self._config.check:
                 raise
             # Where no model answers, the tools may.
             answer = self._by_tools(pending, refusal.answer, Rung.LOCAL)

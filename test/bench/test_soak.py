@@ -179,7 +179,11 @@ def test_a_few_seconds_of_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert all(latency > 0 for _, latency in found['keyframes'])
     away = [request for request in found['requests'] if request['is_away']]
     assert len(away) == len(found['restarts_s']) >= 1
-    assert all('no model server' in request['outcome'] for request in away)
+    # The tools of the scene stand in where they can read the question.
+    outcomes = {request['outcome'] for request in away}
+    assert all(
+        'no model server' in each or each in ('answered', 'unreadable') for each in outcomes
+    )
     after = [
         a for a in found['requests'] if a['t_s'] > found['restarts_s'][0] and not a['is_away']
     ]

@@ -18,7 +18,6 @@ from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.episodes.offline import SceneAsker, Seer
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.perception.classical import ClassicalPerceiver
-from embodied_r_ros.perception.egomotion import FieldOfView
 from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.types.answers import FocusText
@@ -57,7 +56,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def ask(server: ChatServer, source: Path, *arguments: str) -> int:
-    return main(['ask', str(source), 'Where?', '--model', server.url, *arguments])
+    # What the server says is scripted, and nothing that was seen supports it.
+    fixed = ['--model', server.url, '--no-check']
+    return main(['ask', str(source), 'Where?', *fixed, *arguments])
 
 
 def test_shipped_model_reads_scenes_as_long_as_it_is_served(
@@ -75,8 +76,9 @@ def test_shipped_model_reads_scenes_as_long_as_it_is_served(
         return SceneAsker(scene, chat, config)  # type: ignore[arg-type]
 
     monkeypatch.setattr('embodied_r_ros.cli.ask.served_model', stands_in)
+    monkeypatch.setattr('embodied_r_ros.cli.ask.served_reasoner', stands_in)
     monkeypatch.setattr('embodied_r_ros.cli.ask.SceneAsker', note)
-    assert main(['ask', str(folder), 'Where?']) == 0
+    assert main(['ask', str(folder), 'Where?', '--profile', 'embedded']) == 0
     assert main(['ask', str(folder), 'Where?', '--model', server.url]) == 0
     shipped = str(shared_path('models', 'nano'))
     assert main(['ask', str(folder), 'Where?', '--model', shipped]) == 0
@@ -171,7 +173,8 @@ def test_map_is_asked_about(
     ]
     path.write_text(json.dumps({'landmarks': landmarks}))
     question = 'How far is the sofa from the door?'
-    assert main(['ask', str(path), question, '--model', server.url, '--json']) == 0
+    words = ['--model', server.url, '--no-check', '--json']
+    assert main(['ask', str(path), question, *words]) == 0
     value = json.loads(capsys.readouterr().out)
     assert 'From sofa: 5.0m door.' in value['prompt']
     assert (value['answer'], value['deltas']) == ('B', 0)
@@ -305,7 +308,7 @@ def test_recordings_are_asked_without_and_with_a_model(
     assert json.loads(capsys.readouterr().out)['recordings'] == []
     assert not server.requests
     asked = ['ask', '--episodes', str(tmp_path), 'Where?', '-o', 'left', '-o', 'right']
-    assert main([*asked, '--model', server.url]) == 0
+    assert main([*asked, '--model', server.url, '--no-check']) == 0
     assert capsys.readouterr().out == 'one: right\ntwo: right\n'
     assert 'chair' in server.requests[-1].text
     assert main(['ask', '--episodes', str(tmp_path), 'Any?', '--thing', 'couch', '--last']) == 0
@@ -337,7 +340,7 @@ def test_answers_until_a_server_dies_are_not_lost(
 
     server.default = die_at_third
     words = ['ask', '--episodes', str(tmp_path), 'Is there a sofa?', '-o', 'no', '-o', 'yes']
-    words += ['--model', server.url, *(['--json'] if as_json else [])]
+    words += ['--model', server.url, '--no-check', *(['--json'] if as_json else [])]
     assert main(words) == 1
     out, err = capsys.readouterr()
     if as_json:
@@ -407,7 +410,7 @@ def test_many_questions_are_answered_in_order_after_one_look(
         {'id': 'c', 'question': 'Third?', 'options': []},
     )
     words = ['ask', str(folder), '--questions', str(ask_file), '--model', server.url, '--no-cache']
-    assert main(words) == 0
+    assert main([*words, '--no-check']) == 0
     first, second, third = map(json.loads, capsys.readouterr().out.splitlines())
     assert [first['id'], second['id'], third['id']] == ['b', 'a', 'c']
     assert [first['answer'], second['answer'], third['answer']] == ['right', 'unknown', 'B']
@@ -514,15 +517,15 @@ def test_what_was_perceived_is_not_perceived_again(
 
 
 def test_another_look_at_what_is_kept_sees_the_same(
-    server: ChatServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+    server: ChatServer, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A question for what no delta mentions, of a camera whose lens was learned."""
-    monkeypatch.setenv('XDG_CACHE_HOME', str(folder.with_name('cache')))
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'cache'))
 
     def learn(self: Any, *_: object) -> None:
         self._fov_rad = math.radians(93)
 
-    monkeypatch.setattr(FieldOfView, 'learn', learn)
+    monkeypatch.setattr('embodied_r_ros.perception.classical.FieldOfView.learn', learn)
 
     def tell_lens(self: Any, question: str, options: object, look: Keyframe, s: float) -> Any:
         lens = self.with_lens(look).intrinsics
@@ -531,7 +534,7 @@ def test_another_look_at_what_is_kept_sees_the_same(
 
     monkeypatch.setattr(ClassicalPerceiver, 'focus', tell_lens)
     for _ in range(2):
-        words = ['ask', str(folder), 'Where is the zebra?', '--model', server.url]
+        words = ['ask', str(folder), 'Where is the zebra?', '--model', server.url, '--no-check']
         assert main(words) == 0
     first, second = prompts_of(server)
     assert 'Looked at again for the question:' in first

@@ -97,7 +97,7 @@ def test_the_grammar_has_a_rule_for_each_tool_and_label() -> None:
         ('is the couch nearer than the television?', 'nearest(robot; sofa, TV)', 'no'),
         ('how far is the sofa in feet', 'distance(sofa)', '9.8'),
         ('at the sofa facing the TV, is the chair left or right', 'where(chair; sofa, TV)',
-         'ahead, to the left'),
+         'the chair 2.0 m away, straight ahead; the chair 5.0 m away, ahead, 37° to the left'),
         ('how many chairs and how many sofas', 'count(chair) + count(sofa)', '2; 1'),
         ('where is the TV and how far is the sofa?', 'where(TV) + distance(sofa)',
          'to the right; 3.0 m'),

@@ -99,7 +99,7 @@ def test_answer_carries_all_that_reproduces_it() -> None:
 def test_every_kind_of_answer(
     completion: str, options: tuple[str, ...], kind: AnswerKind, text: str
 ) -> None:
-    answer = ask(ScriptedClient(completion), Question('How far?', options))
+    answer = ask(ScriptedClient(completion), Question('How far?', options), check=False)
     assert (answer.kind, answer.text) == (kind, text)
     assert (answer.number == 2.5) == (kind is AnswerKind.NUMBER)
 

@@ -51,7 +51,7 @@ def ask(question: str, *options: str, place: SceneMap = HOME) -> str:
     [
         ('how many chairs?', '2'),
         ('wheres the fridge', 'to the right'),
-        ('how far is the fridge in feet?', '14.8 ft'),
+        ('how far is the fridge in feet?', '14.7 ft'),
         ('How far apart are the couch and the television?', '5.5 m'),
         ('how tall is the refrigerator?', '180 cm'),
         ('what can you see?', 'sofa, tv, lamp, chair, refrigerator, door'),

@@ -49,6 +49,7 @@ def test_values_that_are_chosen_are_those_that_the_tools_know() -> None:
     assert set(choices) == {
         ('things', 'scope'), ('distance', 'unit'), ('nearest', 'farthest'), ('size', 'dimension'),
         ('size', 'unit'), ('floor_area', 'unit'), ('seen', 'sight'), ('motion', 'what'),
+        ('moves', 'what'), ('moves', 'which'),
     }  # fmt: skip
     for (name, key), values in choices.items():
         required = dict.fromkeys(parameters(name)['required'], 'chair')
@@ -80,7 +81,7 @@ def test_a_call_is_the_tool() -> None:
         ('count', {}, "count: name is missing: expected a text (Their name, such as 'chairs'.)"),
         ('count', {'name': ' '}, "count: name is ' ': expected a text"),
         ('count', {'label': 'chair'}, "count takes no 'label': expected name"),
-        ('moves', {'name': 'chair'}, "moves takes no 'name': expected no argument"),
+        ('moves', {'name': 'chair'}, "moves takes no 'name': expected what, which"),
         ('where', {'name': 'chair', 'at': ''}, "where: at is '': expected a text"),
         ('where', {'name': 3}, 'where: name is 3: expected a text'),
         ('nearest', {'among': 'chair'}, "nearest: among is 'chair': expected a list of texts"),
