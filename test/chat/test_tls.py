@@ -192,4 +192,4 @@ def test_nothing_that_a_client_is_or_says_holds_the_token(server: ChatServer) ->
 @pytest.mark.parametrize('name', profile_names())
 def test_every_shipped_server_listens_on_this_machine_alone(name: str) -> None:
     hosts = {server.host for server in load_profile(name).servers.values()}
-    assert hosts == {'127.0.0.1'}
+    assert hosts <= {'127.0.0.1'}  # one without a model has none

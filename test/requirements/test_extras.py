@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 FEATURES = ['serve', 'train', 'sim', 'detector', 'fleet', 'view', 'review', 'bt', 'mcp', 'gpu']
 PYTHONS = ('3.10', '3.11', '3.12', '3.13')
-OF_THE_SYSTEM = {'numpy', 'opencv-python-headless', 'scipy'}
+OF_THE_SYSTEM = {'numpy', 'opencv-python-headless', 'scipy', 'wordllama'}
+# Of the reader of questions, imported where one is read; of wordllama only the files are used.
+OF_THE_READER = {'safetensors', 'tokenizers', 'wordllama'}
 
 
 def names(requirements: Iterable[str], python: str = '3.11') -> set[str]:
@@ -87,7 +89,7 @@ def test_what_the_rooms_import_at_once_comes_with_the_package() -> None:
     libraries = imported - sys.stdlib_module_names - {'embodied_r_ros', 'compression'}
     packages = {'cv2': 'opencv-python-headless', 'yaml': 'pyyaml', 'backports': 'backports-zstd'}
     needed = {packages.get(name, name) for name in libraries}
-    assert needed == names(options_of_setup(ROS_DISTRO='')['install_requires'])
+    assert needed | OF_THE_READER == names(options_of_setup(ROS_DISTRO='')['install_requires'])
 
 
 def test_colcon_is_told_that_there_are_tests() -> None:
@@ -148,7 +150,7 @@ def test_apt_brings_what_the_core_needs_where_it_has_it() -> None:
     of_apt = {str(depend.text).removeprefix('python3-') for depend in depends}
     core = names(options_of_setup(ROS_DISTRO='')['install_requires'])
     short = {re.sub('^py(?=yaml)|-python-headless$', '', name) for name in core}
-    assert short - of_apt == {'backports-zstd', 'lz4', 'mcap', 'rosbags'}
+    assert short - of_apt == {'backports-zstd', 'lz4', 'mcap', 'rosbags', *OF_THE_READER}
 
 
 def test_one_file_brings_the_rest_of_a_robot_with_the_server_of_its_models() -> None:

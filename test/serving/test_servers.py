@@ -335,7 +335,8 @@ def options(profile: Profile, role: str) -> dict[str, str]:
 
 
 SHIPPED = profile_names()
-ON_GPU = [name for name in SHIPPED if name != 'cpu' and not name.startswith('embedded')]
+ON_CPU = ('cpu', 'tools', 'embedded', 'embedded-arm')
+ON_GPU = [name for name in SHIPPED if name not in ON_CPU]
 # Pixels that a token of each family of models covers each way, and how it writes boxes.
 FAMILIES = {'Qwen/Qwen2.5-VL': (28, 'pixels')}
 LATER_FAMILY = (32, 'thousandths')  # Qwen3-VL, and what was made of it or like it
@@ -359,12 +360,13 @@ class TestShippedProfiles:
             'qwen3-vl-4b',
             'qwen3-vl-8b',
             'split',
+            'tools',
             'unifolm-er-1-4b',
         ]
 
     @pytest.mark.parametrize('name', SHIPPED)
     def test_listen_at_this_machine_only(self, name: str) -> None:
-        assert {server.host for server in load_profile(name).servers.values()} == {'127.0.0.1'}
+        assert {server.host for server in load_profile(name).servers.values()} <= {'127.0.0.1'}
 
     @pytest.mark.parametrize('name', ON_GPU)
     def test_share_the_gpu_and_reuse_prefixes(self, name: str) -> None:
@@ -415,7 +417,8 @@ class TestShippedProfiles:
     def test_show_their_arithmetic(self, name: str) -> None:
         path = Path(__file__).parents[2] / 'config' / 'models' / f'{name}.yaml'
         comment = ' '.join(line for line in path.read_text().splitlines() if line[:1] == '#')
-        for word in ('weights', 'KV cache', 'GiB' if name in ON_GPU else 'GB'):
+        words = ('weights', 'KV cache', 'GiB' if name in ON_GPU else 'GB')
+        for word in () if load_profile(name).has_no_model else words:
             assert word in comment
 
     @pytest.mark.parametrize('name', SHIPPED)
