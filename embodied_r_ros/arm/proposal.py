@@ -132,7 +132,7 @@ def keypoint_question(
     options = [position_text(position) for position in candidates]
     if labels:
         options = [f'{label} at {text}' for label, text in zip(labels, options, strict=True)]
-    return Question(text, tuple(options))
+    return Question(text, tuple(options), of_task=True)
 
 
 def turn_text(turn_deg: int) -> str:
@@ -168,7 +168,8 @@ class ArmQuestion:
         Raises:
             InputError: As for `keypoint_question`.
         """
-        return Question(task_text(task, self.text, frame_id, robot, state), self.options)
+        text = task_text(task, self.text, frame_id, robot, state)
+        return Question(text, self.options, of_task=True)
 
 
 GRIPPER_NEXT = ArmQuestion(

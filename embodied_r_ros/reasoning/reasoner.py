@@ -282,6 +282,8 @@ class Reasoner:
         draft = _with_place(draft, prompt.place, question.scene_map, now_ns())
         pending = _PendingQuestion(question, deltas, prompt, start, now_ns, listener, cancel)
         if not self._fallback.steps:
+            if question.of_task:
+                raise Refusal(RefusalCode.MODEL, 'a task of an arm needs a model', draft)
             return self._by_tools(pending, draft, Rung.PRIMARY)
         try:
             answer = ask_with_fallback(
@@ -291,7 +293,7 @@ class Reasoner:
                 draft,
             )
         except Refusal as refusal:
-            if self._reader_problem or not self._config.check:
+            if self._reader_problem or not self._config.check or question.of_task:
                 raise
             # Where no model answers, the tools may.
             answer = self._by_tools(pending, refusal.answer, Rung.LOCAL)
@@ -365,7 +367,8 @@ class Reasoner:
             CancelledError: The asker does not wait any more.
         """
         answer = self._attempt(step, end, pending, draft)
-        if not self._config.check or pending.question.shown or not pending.is_seen:
+        is_plain = not (pending.question.shown or pending.question.of_task)
+        if not (self._config.check and is_plain and pending.is_seen):
             return answer
         scene = Scene(
             pending.deltas, pending.question.scene_map, now_ns=draft.observation_stamp_ns

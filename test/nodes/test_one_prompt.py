@@ -91,8 +91,11 @@ def bag(tmp_path: Path, scene: list[SemanticDelta]) -> Path:
 def asked(server: ChatServer, bag: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
     """The prompt of `ask` for the shipped model."""
     chat = ChatConfig(server.url)
-    monkeypatch.setattr('embodied_r_ros.cli.ask.served_model', lambda *_, **__: nullcontext(chat))
-    assert main(['ask', str(bag), QUESTION, *words]) == 0
+    monkeypatch.setattr(
+        'embodied_r_ros.cli.ask.served_reasoner', lambda *_, **__: nullcontext(chat)
+    )
+    fixed = ['--profile', 'embedded', '--no-check']
+    assert main(['ask', str(bag), QUESTION, *fixed, *words]) == 0
     return server.requests[-1].text
 
 

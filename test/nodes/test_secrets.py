@@ -71,8 +71,9 @@ def test_a_token_is_in_no_log_no_bag_no_diagnostics_and_no_answer(
     ]
     graph.active(EpisodeRecorder, bag_dir=str(tmp_path / 'bags'), min_free_mb=0)
     node = graph.active(
-        SpatialReasoner, chat__url=server.url, chat__retries=0, reasoner__focus='never'
-    )
+        SpatialReasoner, chat__url=server.url, chat__retries=0, reasoner__focus='never',
+        reasoner__check=False,
+    )  # fmt: skip
     bag = graph.call(StartEpisode, '/start_episode', StartEpisode.Request(scene_id='lab')).bag_path
     graph.matched('/answer')
     seen = graph.publisher(SemanticDelta, '/semantic_delta', readers=2)

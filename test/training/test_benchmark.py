@@ -199,7 +199,7 @@ def test_model_is_asked_about_videos(
         server.requests.clear()
         # What was perceived and said is kept.
         monkeypatch.setattr(
-            predictions_module, 'see', lambda *_: pytest.fail('perceived once more')
+            predictions_module.Seer, 'see', lambda *_: pytest.fail('perceived once more')
         )
         assert run(tmp_path, *asked, '--model', server.url) == (code, report)
         assert requests_of(server) == []
@@ -357,7 +357,9 @@ def test_map_of_a_scene_with_poses_or_depth_is_known_in_a_resumed_run_too(
         found, errors = predictions_module.perceive_videos([asked], tmp_path / 'all', cache)
         assert not errors
         scenes.append(found['1'])
-        monkeypatch.setattr(predictions_module, 'see', lambda *_: pytest.fail('perceived anew'))
+        monkeypatch.setattr(
+            predictions_module.Seer, 'see', lambda *_: pytest.fail('perceived anew')
+        )
     assert scenes[0] == scenes[1]
     assert scenes[0].scene_map is not None
     assert label in [landmark.label for landmark in scenes[0].scene_map.landmarks]

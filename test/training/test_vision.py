@@ -206,7 +206,7 @@ def test_supervised_training_with_images_moves_the_eyes_and_evaluation_shows_the
     assert len(moved) > 20
 
     asked = [str(tmp_path / 'out'), '--rows', str(folder / 'shown.jsonl'), '--limit', '4']
-    asked += ['--judge', 'none', '--cache', 'none', '--max-tokens', '8']
+    asked += ['--judge', 'none', '--cache', 'none', '--max-tokens', '16']
     asked += ['--json', str(tmp_path / 'report.json')]
     pictures: list[Any] = []
     processor = type(load_processor(tmp_path / 'out', 0))
