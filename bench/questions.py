@@ -102,6 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add('--profile', type=some_text, help='who answers (default: tools)')
     add('--model', type=some_text, help='likewise: folder or URL of a model')
+    add('--no-check', action='store_true', help="take a model's answers as they come")
     add('--json', type=some_path, metavar='FILE', help='write every answer with its outcome')
 
 
@@ -165,6 +166,7 @@ def main(args: argparse.Namespace) -> int:
     files = args.files or [Path('test/questions/plain_development.jsonl')]
     questions = [question for path in files for question in read_questions(path)]
     model = ['--model', args.model] if args.model else ['--profile', args.profile or 'tools']
+    model += ['--no-check'] if args.no_check else []
     with tempfile.TemporaryDirectory() as rooms:
         answers = ask_all(questions, args.footage, Path(rooms), model)
     outcomes = {q.id: outcome(q, answers.get(q.id, {})) for q in questions}
