@@ -59,7 +59,7 @@ _NOT_SAID = {
     'back': r'pointing|facing|turned|looking',
     'moves': r'^where|where is|^in which direction did you start',
     'moving': r'clos\w+|near\w*|far\w*',
-    'way': r'^which|shortest|closest|one',
+    'way': r'^which|shortest|closest|one|apart|between',
     'there': r'^(?:where|how|which|what|when|in which)',
     'size': r'seconds?|time|view',
     'things': r'least|far|near\w*|clos\w+',

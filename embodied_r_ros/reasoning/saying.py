@@ -38,6 +38,7 @@ _LEAST_COVERAGE = 0.9  # of the surroundings, from which what was not seen is no
 _LEAST_NAMES = 3  # labels with a name, from which whoever perceives is taken to name things
 _BORDER_DEG = 12.0  # nearer to a border between two sides, neither is said
 _BACK_M, _AWAY_M = 0.5, 1.0
+_MOST_MARKS = 4  # observations that are cited one by one
 _RISE_M, _TURN_DEG = 0.15, 15.0  # from which there is a rise or a turn
 _NEAR_SHARE = 0.1  # by which a model may round a number
 _SIDES_ALONE = frozenset({'left', 'right'})
@@ -74,6 +75,14 @@ class ToolAnswer:
         return self.kind is not AnswerKind.UNKNOWN
 
     @property
+    def has_ground(self) -> bool:
+        """Whether it names things; what is known by colour and shape alone may be anything."""
+        lists = [result.value for result in self.results if result.tool == 'things']
+        return not any(
+            isinstance(labels, tuple) and all(map(is_unnamed, labels)) for labels in lists
+        )
+
+    @property
     def think(self) -> str:
         """The reasoning in words: each result, with the observations that it rests on."""
         return ' '.join(map(cited, self.results)) or self.sentence
@@ -81,8 +90,10 @@ class ToolAnswer:
 
 def cited(result: Result) -> str:
     """A result's sentence with the observations that it rests on."""
-    numbers = result.evidence.numbers[:4]
+    numbers = result.evidence.numbers
     marks = ', '.join(f'[{number}]' for number in numbers)
+    if len(numbers) > _MOST_MARKS:
+        marks = f'[{min(numbers)}] to [{max(numbers)}]'
     return f'{result.text[:-1]} ({marks}).' if marks and result.is_known else result.text
 
 
@@ -252,7 +263,7 @@ def with_tool_answer(draft: Answer, found: ToolAnswer, freshness: Freshness) -> 
         think=found.think,
         sentence=found.sentence,
         calls=tuple(map(call_of, found.results)),
-        check=Check.VERIFIED if found.is_known else Check.UNCHECKED,
+        check=Check.VERIFIED if found.is_known and found.has_ground else Check.UNCHECKED,
         check_reason='' if found.is_known else found.sentence,
         freshness=freshness,
     )

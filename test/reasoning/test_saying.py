@@ -96,6 +96,26 @@ def test_orders_name_the_thing_where_they_are_taken() -> None:
     assert not answer_by_tools('go to the piano', (), scene, takes_orders=True).is_known
 
 
+def test_what_is_known_by_colour_alone_is_no_verified_answer_to_what_is_there() -> None:
+    place = SceneMap((landmark('blue flat object', 2, 0, last_seen_ns=9 * S),), HOME.path)
+    found = answer_by_tools('what do you see?', (), Scene(place=place))
+    assert found.is_known
+    assert not found.has_ground
+    assert answer_by_tools('what do you see?', (), Scene(place=HOME)).has_ground
+    assert answer_by_tools('where is the blue thing?', (), Scene(place=place)).has_ground
+
+
+def test_a_second_question_without_names_is_not_about_the_way() -> None:
+    answer = answer_by_tools('is the sofa near? how many metres apart', (), Scene(place=HOME))
+    assert 'way' not in answer.sentence
+
+
+def test_observations_are_cited_whole() -> None:
+    rows = json.loads((SCENES / 'corridor.json').read_text())['deltas']
+    scene = Scene([SemanticDelta.from_row(row) for row in rows])
+    assert '[1] to [12]' in answer_by_tools('which way did you turn?', (), scene).think
+
+
 def test_options_are_chosen_and_ties_are_not() -> None:
     assert ask('Where is the door now?', 'ahead', 'left', 'right', 'behind') == 'left'
     assert ask('Which is closest to the sofa?', 'tv', 'lamp', 'door') == 'lamp'
@@ -159,9 +179,6 @@ def test_sentences_are_near_to_those_that_ask_the_same() -> None:
 
 def test_deltas_alone_answer_motion_sights_order_and_counts() -> None:
     rows = json.loads((SCENES / 'corridor.json').read_text())['deltas']
-    for row in rows:
-        for item in row['items']:
-            item.update({k: v for k, v in item.items() if v is not None})
     scene = Scene([SemanticDelta.from_row(row) for row in rows])
     assert answer_by_tools('which way did you turn?', (), scene).is_known
     assert answer_by_tools('what did you see first?', (), scene).is_known
