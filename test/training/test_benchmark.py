@@ -15,6 +15,7 @@ from embodied_r_ros.bags.own_messages import delta_to_msg
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.chat.cache import ReplyCache
 from embodied_r_ros.common.files import shared_path
+from embodied_r_ros.episodes.offline import Seer
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.types.deltas import DeltaKind, Item, SemanticDelta
@@ -198,9 +199,7 @@ def test_model_is_asked_about_videos(
         texts = requests_of(server)
         server.requests.clear()
         # What was perceived and said is kept.
-        monkeypatch.setattr(
-            predictions_module.Seer, 'see', lambda *_: pytest.fail('perceived once more')
-        )
+        monkeypatch.setattr(Seer, 'see', lambda *_: pytest.fail('perceived once more'))
         assert run(tmp_path, *asked, '--model', server.url) == (code, report)
         assert requests_of(server) == []
     # Of scene2 there is no video: its two questions fail, and the others do not.
@@ -357,9 +356,7 @@ def test_map_of_a_scene_with_poses_or_depth_is_known_in_a_resumed_run_too(
         found, errors = predictions_module.perceive_videos([asked], tmp_path / 'all', cache)
         assert not errors
         scenes.append(found['1'])
-        monkeypatch.setattr(
-            predictions_module.Seer, 'see', lambda *_: pytest.fail('perceived anew')
-        )
+        monkeypatch.setattr(Seer, 'see', lambda *_: pytest.fail('perceived anew'))
     assert scenes[0] == scenes[1]
     assert scenes[0].scene_map is not None
     assert label in [landmark.label for landmark in scenes[0].scene_map.landmarks]
