@@ -314,11 +314,12 @@ def test_without_following_with_poses_only_the_stretches_without_are_followed() 
 
 
 @pytest.mark.parametrize(
-    ('name', 'images_read', 'least'), [('walk_indoor', 110, 0.85), ('cabinet', 40, 0.6)]
+    ('name', 'images_read', 'least'), [('walk_indoor', None, 0.85), ('cabinet', 40, 0.6)]
 )
 def test_real_recordings_are_followed(
-    footage: Path, name: str, images_read: int, least: float
+    footage: Path, name: str, images_read: int | None, least: float
 ) -> None:
+    # All of the walk: one lost pair, which depends on the processor, is 2 % of it.
     folder = footage / 'real' / name
     if not folder.is_dir():
         pytest.skip(f'{folder} is not there')
