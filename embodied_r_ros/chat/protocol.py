@@ -152,6 +152,7 @@ class ChatRequest:
     messages: tuple[ChatMessage, ...]
     sampling: Sampling = field(default_factory=Sampling)
     json_schema: dict[str, Any] | None = None  # structured reply, enforced where the server can
+    grammar: str = ''  # of the reply (GBNF of llama.cpp), enforced where the server can
     top_logprobs: int = 0  # alternatives to report per token; 0: none
 
 

@@ -242,8 +242,7 @@ def server_check(url: str, *, is_wanted: bool) -> Diagnosis:
 
 
 def _digest_in_force() -> str:
-    server = load_profile('embedded').servers['reasoner'].in_force()
-    return model_digest(Path(server.model_argument()))
+    return model_digest(load_profile('embedded').servers['reasoner'].in_force().identity())
 
 
 def boxes_check(name: str) -> Diagnosis:

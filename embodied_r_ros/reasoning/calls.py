@@ -10,6 +10,7 @@ no, a side) is not the model's matter: it follows from the words of the question
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 import re
 from typing import Any, TYPE_CHECKING
 
@@ -22,15 +23,21 @@ from embodied_r_ros.reasoning.reading import (
     Reading,
     unit_of,
 )
-from embodied_r_ros.scene.names import find_names, Name, resolve
+from embodied_r_ros.scene.names import ANYTHING, find_names, Name, resolve
 from embodied_r_ros.scene.tools import ROBOT, START
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from embodied_r_ros.scene.tools import Scene
+
+CALLS_PROMPT_VERSION = 'calls-1'
+MOST_TOKENS = 96  # of the calls
 UNKNOWN_CALL = Call('unknown', {})
+_MOST_LABELS = 40  # that a prompt lists
 _MOST_CALLS = 4
 _MOST_NAMES = 8
+_LEAST_LIKE = 0.75  # of a word of a name and one of the question
 _JOINT = ' + '
 _CALL = re.compile(r'\s*(\w+)\s*\(([^()]*)\)\s*')
 _NAME = re.compile(r"[\w][\w' -]{0,40}")
@@ -120,6 +127,19 @@ def compact_prompt(question: str, options: Sequence[str], labels: Sequence[str])
     return '\n'.join([*lines, 'Call:'])
 
 
+def labels_to_list(question: str, options: Sequence[str], scene: Scene) -> list[str]:
+    """The labels that a prompt lists: all, or of many those that are named and the most seen."""
+    if len(scene.labels) <= _MOST_LABELS:
+        return list(scene.labels)
+    named = [
+        label
+        for text in (question, *options)
+        for name in find_names(text, scene.labels)
+        for label in name.labels
+    ]
+    return list(dict.fromkeys((*named, *scene.labels)))[: max(_MOST_LABELS, len(set(named)))]
+
+
 def format_calls(calls: Sequence[Call]) -> str:
     """Calls as a model writes them."""
     return ' ' + _JOINT.join(map(_written, calls))
@@ -147,8 +167,9 @@ def parse_calls(text: str, labels: Sequence[str]) -> tuple[Call, ...] | None:
     known = {label.lower(): label for label in labels}
     parts = text.strip().splitlines()[0].split('+') if text.strip() else []
     calls = [_parsed(part, known) for part in parts]
-    found = tuple(call for call in calls if call is not None)
-    return found if found and len(found) == len(calls) <= _MOST_CALLS else None
+    if not calls or None in calls or len(calls) > _MOST_CALLS:
+        return None
+    return tuple({str(call): call for call in calls if call is not None}.values())
 
 
 def _parsed(part: str, known: dict[str, str]) -> Call | None:
@@ -237,17 +258,15 @@ def _groups(calls: Sequence[Call], count: int) -> list[tuple[Call, ...]]:
 def _reading(
     part: str, options: Sequence[str], labels: Sequence[str], calls: tuple[Call, ...]
 ) -> Reading:
-    if not calls or UNKNOWN_CALL in calls:
-        return Reading(part, doubt=_NO_TOOL if calls else _NOT_READ)
-    found = [name for name in find_names(part, labels) if name.kind]
-    if any(call.arguments.get('facing') for call in calls):  # who stands there is no thing
-        found = [name for name in found if name.kind not in _WHO]
-    names, missing = _names_of(calls, found, labels)
-    if missing:
-        return Reading(part, doubt=f'the reading leaves out the {missing[0].text}')
+    calls = tuple(_without_no_things(call, labels) for call in calls)
+    names: list[Name] = []
+    doubt = _doubt_of_calls(part, options, calls)
+    if not doubt:
+        names, doubt = _names_of(part, options, labels, calls)
+    if doubt:
+        return Reading(part, doubt=doubt)
     calls = _in_units(calls, unit_of(part))
-    is_yes_no = asks_yes_no('', options) if options else asks_yes_no(part, ())
-    tool = str(calls[0].arguments['what'] if calls[0].tool == 'motion' else calls[0].tool)
+    tool, is_yes_no = _what_of(calls[0]), _wants_yes_no(part, options)
     is_counted = tool == 'count' and _COUNTED.search(part) and not is_yes_no
     for kind in ('count',) if is_counted else _KINDS[tool]:
         reading = read_as(kind, part, options, labels, names)
@@ -257,6 +276,26 @@ def _reading(
     doubt = 'yes or no does not follow from what I can compute' if is_yes_no else ''
     form = _FORMS.get(tool, Form.TEXT)
     return Reading(part, tool, calls, form, names=tuple(names), doubt=doubt)
+
+
+def _what_of(call: Call) -> str:
+    return str(call.arguments['what'] if call.tool == 'motion' else call.tool)
+
+
+def _wants_yes_no(part: str, options: Sequence[str]) -> bool:
+    return asks_yes_no('', options) if options else asks_yes_no(part, ())
+
+
+def _doubt_of_calls(part: str, options: Sequence[str], calls: Sequence[Call]) -> str:
+    """Why calls cannot be what a question asks for, whatever it names; empty: they can."""
+    if not calls or UNKNOWN_CALL in calls:
+        return _NO_TOOL if calls else _NOT_READ
+    if any(_first_of(call) == ROBOT for call in calls if call.tool not in ('nearest', 'way_to')):
+        return 'the reading asks for the robot itself'
+    is_open = not (options or _wants_yes_no(part, options))
+    if is_open and _what_of(calls[0]) in ('now', 'any'):
+        return 'whether I moved is no answer to that'
+    return ''
 
 
 def _in_units(calls: Sequence[Call], unit: str) -> tuple[Call, ...]:
@@ -269,23 +308,51 @@ def _in_units(calls: Sequence[Call], unit: str) -> tuple[Call, ...]:
     )
 
 
+def _first_of(call: Call) -> Any:
+    return next(iter(call.arguments.values()), None)
+
+
+def _without_no_things(call: Call, labels: Sequence[str]) -> Call:
+    """The call with names of things alone among what it compares, where two are left."""
+    among = call.arguments.get('among') or []
+    known = [word for word in among if word in labels or find_names(word, labels)]
+    if len(known) < 2 or len(known) == len(among):
+        return call
+    return replace(call, arguments={**call.arguments, 'among': known})
+
+
+def _is_said(name: Name, texts: Sequence[str], labels: Sequence[str]) -> bool:
+    """Whether texts name a thing of a call, or have its words or such that resemble them."""
+    if any(set(name.labels) & set(n.labels) for text in texts for n in find_names(text, labels)):
+        return True
+    words = re.findall(r'\w+', ' '.join(texts))
+    own = [word for word in re.findall(r'\w+', name.text) if word not in ANYTHING]
+    return all(get_close_matches(word, words, 1, _LEAST_LIKE) for word in own)
+
+
 def _names_of(
-    calls: Sequence[Call], found: Sequence[Name], labels: Sequence[str]
-) -> tuple[list[Name], list[Name]]:
-    """The names of the calls, where the question has them; and those that the calls leave out."""
+    part: str, options: Sequence[str], labels: Sequence[str], calls: Sequence[Call]
+) -> tuple[list[Name], str]:
+    """The names of the calls, where the question has them; and a doubt where they differ."""
+    found = find_names(part, labels)
+    is_of_moves = all(call.tool in ('motion', 'moves') for call in calls)
+    if is_of_moves or any(call.arguments.get('facing') for call in calls):
+        found = [name for name in found if name.kind not in _WHO]  # who stands or moves there
     rest = list(dict.fromkeys(_named(calls)))
     own = {word: {word, *resolve(word, labels).labels} for word in rest}
-    names, missing = [], []
+    names = []
     for name in found:
         word = next((w for w in own if own[w] & {name.text, name.kind, *name.labels}), None)
-        if word is None:
-            missing.append(name)
-        else:
+        if word is not None:
             names.append(replace(name, text=word))
             rest = [each for each in rest if each != word]
+        elif name.kind:
+            return [], f'the reading leaves out the {name.text}'
     end = max((name.end for name in names), default=0)
-    names += [replace(resolve(word, labels), text=word, start=end, end=end) for word in rest]
-    return names, missing
+    added = [replace(resolve(word, labels), text=word, start=end, end=end) for word in rest]
+    said = [part, *map(str.lower, options)]
+    unsaid = next((name.text for name in added if not _is_said(name, said, labels)), '')
+    return [*names, *added], f'the reading adds a {unsaid}' if unsaid else ''
 
 
 def _named(calls: Sequence[Call]) -> Iterator[str]:

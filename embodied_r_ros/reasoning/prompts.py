@@ -62,9 +62,10 @@ class Prompt:
     images: tuple[EncodedImage, ...] = ()  # of a vision policy: shown, not described
     place: MapText = NO_PLACE
 
-    def messages(self) -> tuple[ChatMessage, ChatMessage]:
+    def messages(self) -> tuple[ChatMessage, ...]:
         """The prompt as chat messages."""
-        return ChatMessage('system', self.system), ChatMessage('user', self.user, self.images)
+        user = ChatMessage('user', self.user, self.images)
+        return (ChatMessage('system', self.system), user) if self.system else (user,)
 
     def sha256(self) -> str:
         """Digest of the whole prompt, hex."""

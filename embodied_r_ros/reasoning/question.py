@@ -42,6 +42,12 @@ class ReasonerConfig(Settings):
         'compare each completion with what was seen; one without support is asked for once more, '
         'then the tools of the scene answer, as where no model replies; else nothing does',
     )
+    writes: str = setting(
+        'text',
+        'what the model was taught to write: its reasoning and answer in text, or calls of the '
+        "scene's tools in the compact form, which a grammar forces (docs/answering.md)",
+        choices=('text', 'calls'),
+    )
     use_map: bool = setting(True, 'let prompts hold what a question needs of the scene map')
     max_tokens: int = setting(1024, 'tokens that a completion may have', between=(16, 32_768))
     temperature: float = setting(0.0, 'sampling temperature; 0: greedy', between=(0, 2))

@@ -118,6 +118,8 @@ _MORE = re.compile(
     r'\b(?P<number>\d+|one|two|three|four|five|ten)\s+$'
 )
 _REPEATED = re.compile(r'\b(?:twice|times|often|again|bigger|smaller|taller|larger|same)\b')
+BEFORE_OR_AFTER = 'before or after'
+_BEFORE_OR_AFTER = re.compile(r'\bbefore\b.*\bor after\b|\bafter\b.*\bor before\b')
 _GOAL = re.compile(
     r'^(?:please |now )?(?:go|drive|move|walk|navigate|head|come|bring|take|fetch)\b'
 )
@@ -578,6 +580,9 @@ class _Reader:
         if self.is_yes_no and not _are_names(self.options, self.labels):
             if len(words) != 2:
                 return self._doubt('which came before which is not clear')
+            if _BEFORE_OR_AFTER.search(self.text) and not self.options:
+                call = self._call('order', among=words)
+                return self._made([call], Form.TEXT, wanted=BEFORE_OR_AFTER, open_too=True)
             is_after = re.search(r'\b(?:after|later)\b', self.text)
             wanted = words[1] if is_after else words[0]
             return self._made([self._call('order', among=words)], Form.YES_NO, wanted=wanted)

@@ -22,6 +22,15 @@ from embodied_r_ros.chat.protocol import (
 )
 from embodied_r_ros.common.errors import CancelledError, ConfigError, DeadlineError, ModelError
 from embodied_r_ros.common.untrusted import as_data
+from embodied_r_ros.reasoning.calls import (
+    CALLS_PROMPT_VERSION,
+    compact_prompt,
+    grammar,
+    labels_to_list,
+    MOST_TOKENS,
+    parse_calls,
+    read_calls,
+)
 from embodied_r_ros.reasoning.completions import (
     number_in,
     option_confidence,
@@ -48,7 +57,9 @@ from embodied_r_ros.reasoning.question import (
 )
 from embodied_r_ros.reasoning.reading import kinds_of
 from embodied_r_ros.reasoning.saying import (
+    agreed,
     answer_by_tools,
+    answer_readings,
     ToolAnswer,
     with_check,
     with_tool_answer,
@@ -314,10 +325,7 @@ class Reasoner:
             observation_age_ns=age_ns(draft.observation_stamp_ns, now_ns),
             latency_ns=time.monotonic_ns() - pending.start_ns,
         )
-        max_age_s = question.max_age_s or self._config.max_age_s
-        return with_tool_answer(
-            draft, found, freshness_of(draft, pending.deltas, now_ns, max_age_s)
-        )
+        return with_tool_answer(draft, found, self._freshness(draft, pending, now_ns))
 
     def repeat(
         self,
@@ -366,8 +374,10 @@ class Reasoner:
             Refusal: It gave no answer that can be read.
             CancelledError: The asker does not wait any more.
         """
-        answer = self._attempt(step, end, pending, draft)
         is_plain = not (pending.question.shown or pending.question.of_task)
+        if self._config.writes == 'calls':
+            return self._ask_for_calls(step, end, pending, draft)
+        answer = self._attempt(step, end, pending, draft)
         if not (self._config.check and is_plain and pending.is_seen):
             return answer
         scene = Scene(
@@ -394,6 +404,49 @@ class Reasoner:
             latency_ns=time.monotonic_ns() - pending.start_ns,
         )
 
+    def _ask_for_calls(
+        self, step: ChatStep, end: int, pending: _PendingQuestion, draft: Answer
+    ) -> Answer:
+        """Have a model that was taught so read the question into calls, and run them.
+
+        Where the reader without a model reads the question too, both have to agree.
+
+        Raises:
+            Refusal: It gave no calls that can be read, or the question is none for tools.
+            CancelledError: The asker does not wait any more.
+        """
+        question = pending.question
+        if question.shown or question.of_task:
+            msg = 'this model reads questions into calls of tools: it knows no images and no arm'
+            raise Refusal(RefusalCode.MODEL, msg, draft)
+        scene = Scene(pending.deltas, question.scene_map, now_ns=draft.observation_stamp_ns)
+        labels = labels_to_list(question.text, question.options, scene)
+        text = compact_prompt(question.text, question.options, labels)
+        prompt = Prompt('', text, SceneText(''))
+        sampling = Sampling(max_tokens=MOST_TOKENS, seed=draft.sampling.seed)
+        draft = replace(
+            draft, prompt=text, prompt_sha256=prompt.sha256(), sampling=sampling, focus=()
+        )
+        request = ChatRequest(prompt.messages(), sampling, None, grammar(labels), top_logprobs=1)
+        generation = _Generation()
+        with _refusing(lambda: replace(draft, completion=generation.text)):
+            self._generate(step, end, pending, request, generation)
+            draft = self._with_model(draft, step, end)
+        draft = self._with_times(draft, pending, generation)
+        draft = replace(draft, model=replace(draft.model, prompt_version=CALLS_PROMPT_VERSION))
+        calls = parse_calls(generation.text, labels)
+        if calls is None:
+            message = f'the completion is no call of a tool: {generation.text[-80:]!r}'
+            raise Refusal(RefusalCode.FORMAT, message, draft)
+        readings = read_calls(question.text, question.options, scene.labels, calls)
+        read = answer_readings(readings, question.options, scene)
+        other = self._found(question, scene) if self._config.check else None
+        answer, check, reason = agreed(read, other)
+        confidence = math.exp(sum(token.logprob for token in generation.tokens))
+        draft = replace(draft, confidence=confidence if generation.tokens else math.nan)
+        done = with_tool_answer(draft, answer, draft.freshness, check)
+        return replace(done, check_reason=done.check_reason or reason)
+
     def _found(self, question: Question, scene: Scene) -> ToolAnswer | None:
         """What the tools answer; None: what reads questions is not installed."""
         if self._reader_problem:
@@ -414,21 +467,30 @@ class Reasoner:
         generation = _Generation()
         with _refusing(lambda: replace(draft, completion=generation.text)):
             draft = self._with_model(draft, step, end)
-            self._generate(step, end, pending, draft.sampling, generation)
+            request = self._request(pending, draft.sampling)
+            self._generate(step, end, pending, request, generation)
             # Another model may have been promoted since: the client knows now which one spoke.
             draft = self._with_model(draft, step, end)
+        draft = self._with_times(draft, pending, generation)
+        return self._read(draft, generation, draft.freshness)
+
+    def _with_times(
+        self, draft: Answer, pending: _PendingQuestion, generation: _Generation
+    ) -> Answer:
         now_ns = pending.now_ns()
-        draft = replace(
+        draft = replace(draft, observation_age_ns=age_ns(draft.observation_stamp_ns, now_ns))
+        return replace(
             draft,
             completion=generation.text,
-            observation_age_ns=age_ns(draft.observation_stamp_ns, now_ns),
+            freshness=self._freshness(draft, pending, now_ns),
             time_to_first_token_ns=max(0, generation.first_token_ns - pending.start_ns),
             latency_ns=generation.end_ns - pending.start_ns,
             generation_ns=generation.end_ns - generation.start_ns,
         )
+
+    def _freshness(self, draft: Answer, pending: _PendingQuestion, now_ns: int) -> Freshness:
         max_age_s = pending.question.max_age_s or self._config.max_age_s
-        freshness = freshness_of(draft, pending.deltas, now_ns, max_age_s)
-        return self._read(draft, generation, freshness)
+        return freshness_of(draft, pending.deltas, now_ns, max_age_s)
 
     def _draft(
         self, question: Question, deltas: Sequence[SemanticDelta], answer_id: str
@@ -530,17 +592,19 @@ class Reasoner:
             focus=tuple(focus),
         )
 
+    def _request(self, pending: _PendingQuestion, sampling: Sampling) -> ChatRequest:
+        top_logprobs = self._config.top_logprobs if pending.question.options else 0
+        return ChatRequest(pending.messages(), sampling, top_logprobs=top_logprobs)
+
     def _generate(
         self,
         step: ChatStep,
         end: int,
         pending: _PendingQuestion,
-        sampling: Sampling,
+        request: ChatRequest,
         generation: _Generation,
     ) -> None:
         """Fill in a model's text, as it comes."""
-        top_logprobs = self._config.top_logprobs if pending.question.options else 0
-        request = ChatRequest(pending.messages(), sampling, top_logprobs=top_logprobs)
         if pending.was_begun:
             pending.listener(Phase.QUEUED, '')
         generation.start_ns = time.monotonic_ns()

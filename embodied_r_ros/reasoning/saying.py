@@ -17,6 +17,7 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.reasoning.checks import check_completion
 from embodied_r_ros.reasoning.quantities import compared_values, Quantity, quantity_in
 from embodied_r_ros.reasoning.reading import (
+    BEFORE_OR_AFTER,
     directions_in,
     Form,
     goal_of_order,
@@ -24,13 +25,14 @@ from embodied_r_ros.reasoning.reading import (
     Reading,
 )
 from embodied_r_ros.scene.map_relations import turn_word
-from embodied_r_ros.scene.names import find_names
+from embodied_r_ros.scene.names import find_names, resolve
 from embodied_r_ros.types.answers import AnswerKind, Check, ToolCall
 from embodied_r_ros.types.vocabulary import is_unnamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from embodied_r_ros.scene.names import Name
     from embodied_r_ros.scene.tools import Result, Scene
     from embodied_r_ros.types.answers import Answer, Freshness
 
@@ -50,6 +52,10 @@ _DIRECTIONS = (
     (r'\bleft', 90), (r'\bright', -90),
     (r'ahead|forward|straight|in front|\bfront\b|\bface the\b|same (?:way|direction)', 0),
 )  # fmt: skip
+_RISES = {
+    'up': r'up|higher|climb\w*|ris\w+|rose|above', 'at the same height': r'same|unchanged|neither',
+    'down': r'down|lower|drop\w*|descend\w*|s[iau]nk|below',
+}  # fmt: skip
 _MIDDLES = {'ahead': 0.0, 'left': 90.0, 'right': -90.0, 'behind': 180.0}
 _OPPOSITES = {'forward': 'backward', 'backward': 'forward', 'left': 'right', 'right': 'left',
               'up': 'down', 'down': 'up'}  # fmt: skip
@@ -133,6 +139,27 @@ def answer_readings(
     return ToolAnswer(kind, text, sentence=sentence, results=results, readings=readings)
 
 
+def agreed(read: ToolAnswer, other: ToolAnswer | None) -> tuple[ToolAnswer, Check, str]:
+    """One answer of two readings of a question, and what their comparison says of it.
+
+    Args:
+        read: What the calls of a model answer.
+        other: What the reader without a model answers; None: there is none.
+    """
+    if other is None or not (read.is_known and other.is_known):
+        known = other if other and not read.is_known else read
+        return known, Check.UNCHECKED, 'only one of two readers understands the question'
+    if (read.option_index, read.text) == (other.option_index, other.text):
+        return read, Check.VERIFIED if read.has_ground else Check.UNCHECKED, ''
+    reason = f'The question reads two ways. {read.sentence} {other.sentence}'
+    two = (read.text, other.text)
+    nothing = ToolAnswer(
+        AnswerKind.UNKNOWN, sentence=reason, results=(*read.results, *other.results),
+        readings=(*read.readings, *other.readings), candidates=two,
+    )  # fmt: skip
+    return nothing, Check.UNCHECKED, 'the question reads two ways'
+
+
 def answer_reading(reading: Reading, options: Sequence[str], scene: Scene) -> ToolAnswer:
     """Answer one question that was read."""
     if not reading.is_sure:
@@ -183,9 +210,6 @@ def _say_freely(
         a, b = first.candidates
         msg = f'The {a} and the {b} are about equally far. {first.text}'
         raise InputError(msg)
-    if first.facts.get('is_rough'):
-        msg = f'By their middles {first.facts["middles_m"]:.1f} m. {first.text}'
-        raise InputError(msg)
     for result in results:
         if result.tool == 'count' and not result.value:
             _check_ground(reading, result, scene)
@@ -214,14 +238,22 @@ def _short(reading: Reading, result: Result) -> str:
     """The answer in few words."""
     value = result.arguments[0] if reading.kind == 'goal' else result.value
     if isinstance(value, tuple):
-        if not value:
-            return 'none'
-        one = value[-1] if reading.wanted == 'last' else value[0]
-        is_one = reading.wanted == 'last' or reading.form is not Form.LIST
-        return one if is_one else ', '.join(value)
+        return _of_list(reading, value)
     if 'bearing_deg' in result.facts and reading.form is Form.PLACE:
         return _place(result)
+    if isinstance(value, float):
+        return f'{abs(value) if result.unit == "deg" else value:.1f} {result.unit}'.strip()
     return _rise(result) if 'rise_m' in result.facts else str(value)
+
+
+def _of_list(reading: Reading, value: tuple[str, ...]) -> str:
+    if reading.wanted == BEFORE_OR_AFTER:
+        return 'before' if value[0] == reading.names[0].text else 'after'
+    if not value:
+        return 'none'
+    one = value[-1] if reading.wanted == 'last' else value[0]
+    is_one = reading.wanted == 'last' or reading.form is not Form.LIST
+    return one if is_one else ', '.join(value)
 
 
 def _rise(result: Result) -> str:
@@ -251,8 +283,18 @@ def side_of(degrees: float) -> str:
     return f'to the {side}' if off < 135 else 'behind' if off > 160 else f'behind, to the {side}'
 
 
-def with_tool_answer(draft: Answer, found: ToolAnswer, freshness: Freshness) -> Answer:
-    """An answer with what tools computed."""
+def with_tool_answer(
+    draft: Answer, found: ToolAnswer, freshness: Freshness, check: Check | None = None
+) -> Answer:
+    """An answer with what tools computed.
+
+    Args:
+        draft: The answer without them.
+        found: What they answer.
+        freshness: Of the answer.
+        check: What is known of its reading; None: that it is read without doubt.
+    """
+    is_sure = found.is_known and found.has_ground
     return replace(
         draft,
         kind=found.kind,
@@ -263,7 +305,7 @@ def with_tool_answer(draft: Answer, found: ToolAnswer, freshness: Freshness) -> 
         think=found.think,
         sentence=found.sentence,
         calls=tuple(map(call_of, found.results)),
-        check=Check.VERIFIED if found.is_known and found.has_ground else Check.UNCHECKED,
+        check=check or (Check.VERIFIED if is_sure else Check.UNCHECKED),
         check_reason='' if found.is_known else found.sentence,
         freshness=freshness,
     )
@@ -525,12 +567,23 @@ def _misfit(option: str, reading: Reading, results: tuple[Result, ...], scene: S
         return 0.0 if option == _turns_of_blanks(reading, result) else math.inf
     if isinstance(result.value, tuple):
         return _misfit_of_names(option, reading, result, scene)
-    if isinstance(result.value, str):
-        named = [name.text for name in find_names(option, scene.labels)]
-        return 0.0 if result.value.lower() in (option, *named) else math.inf
+    is_said = _says_word(option, result, scene)
+    if is_said is not None:
+        return 0.0 if is_said else math.inf
     parts = [_misfit_of_direction(option, result), _misfit_of_number(option, result)]
     known = [part for part in parts if part is not None]
     return sum(known) if known else math.inf
+
+
+def _says_word(option: str, result: Result, scene: Scene) -> bool | None:
+    """Whether an option says a result that is a name, or up or down; None: it is another one."""
+    if isinstance(result.value, str):
+        named = find_names(option, scene.labels)
+        is_named = any(_is_same(result.value, name, scene) for name in named)
+        return is_named or result.value.lower() == option
+    if 'rise_m' in result.facts:
+        return bool(re.search(rf'\b(?:{_RISES[_rise(result)]})\b', option))
+    return None
 
 
 def _turns_of_blanks(reading: Reading, result: Result) -> str:
@@ -545,16 +598,30 @@ def _misfit_of_names(option: str, reading: Reading, result: Result, scene: Scene
         return _misfit_of_move(option, value)
     labels = tuple(dict.fromkeys((*scene.labels, *value)))
     parts = [part.strip() for part in re.split(r',|;|\band\b|\bthen\b', option) if part.strip()]
-    named = [names[0].text for part in parts if (names := find_names(part, labels))]
+    named = [names[0] for part in parts if (names := _names_in(part, labels))]
     if not named:
         return math.inf
-    order = [value.index(name) for name in named if name in value]
-    if len(order) < len(named):
+    places = [[i for i, each in enumerate(value) if _is_same(each, name, scene)] for name in named]
+    if not all(places):
         return math.inf
+    order = [own[0] for own in places]
     if reading.form is Form.NAME or len(named) == 1:
-        wanted = value[-1] if reading.wanted == 'last' else value[0]
-        return 0.0 if named == [wanted] else math.inf
+        wanted = len(value) - 1 if reading.wanted == 'last' else 0
+        return 0.0 if order == [wanted] else math.inf
     return 0.0 if order == sorted(order) else math.inf
+
+
+def _names_in(option: str, labels: Sequence[str]) -> list[Name]:
+    """The things that an option names; a colour alone is one too."""
+    alone = resolve(option, labels)
+    return find_names(option, labels) or ([alone] if alone.labels else [])
+
+
+def _is_same(word: str, name: Name, scene: Scene) -> bool:
+    """Whether a word of a result and a name of an option mean one thing."""
+    if word.lower() == name.text or word in name.labels:
+        return True
+    return bool(name.labels) and resolve(word, scene.labels).labels == name.labels
 
 
 def _misfit_of_move(option: str, value: tuple[str, ...]) -> float:

@@ -42,16 +42,18 @@ _IRREGULAR = {
     'men': 'man', 'women': 'woman', 'children': 'child', 'mice': 'mouse',
 }  # fmt: skip
 # What people call a coarse shape of `vocabulary.SHAPES`.
-_SHAPE_WORDS = {
+SHAPE_WORDS = {
     'round': ('ball', 'sphere'),
     'tall': ('pole', 'pillar', 'post', 'column', 'cylinder', 'tower'),
     'flat': ('plate', 'slab', 'board', 'mat', 'tile'),
     'blocky': ('box', 'cube', 'block', 'crate', 'cuboid'),
 }
-_SHAPE_OF = {word: shape for shape, words in _SHAPE_WORDS.items() for word in words}
+_SHAPE_OF = {word: shape for shape, words in SHAPE_WORDS.items() for word in words}
 ANYTHING = ('object', 'objects', 'thing', 'things', 'item', 'items', 'one', 'ones', 'stuff')
 # Things whose name is more often another word: a name only where an article or number is before.
 _VERBS = frozenset({'can', 'saw', 'watch', 'stand', 'light', 'orange', 'fan', 'picture', 'cap'})
+# Colours that are called otherwise.
+_COLOUR_NAMES = {'turquoise': 'cyan', 'violet': 'purple', 'magenta': 'pink'}
 # Groups of things that are other words, and words that resemble things.
 _NO_GROUPS = frozenset(
     {'time', 'sport', 'music', 'office', 'climate', 'cutting', 'writing', 'laundry'}
@@ -128,8 +130,9 @@ def _with_own_names(own: tuple[str, ...]) -> tuple[re.Pattern[str], dict[str, st
     words |= {plural(name): name for name in words}
     words |= _IRREGULAR | dict.fromkeys(ANYTHING, '')
     every = '|'.join(map(re.escape, sorted(words, key=len, reverse=True)))
-    colours = '|'.join(sorted(COLOUR_WORDS))
-    pattern = rf'(?<!\w)(?:(?P<colour>{colours})\s+)?(?:(?P<shape>{"|".join(SHAPES)})\s+)?'
+    colours, shapes = '|'.join(sorted({*COLOUR_WORDS, *_COLOUR_NAMES})), '|'.join(SHAPES)
+    pattern = rf'(?<!\w)(?:(?P<first>{shapes})\s+(?={colours}\b))?'
+    pattern += rf'(?:(?P<colour>{colours})\s+)?(?:(?P<shape>{shapes})\s+)?'
     return re.compile(rf'{pattern}(?P<name>{every})(?!\w)'), words
 
 
@@ -148,7 +151,8 @@ def _found(text: str, labels: tuple[str, ...]) -> tuple[Name, ...]:
     pattern, words = _vocabulary(labels)
     names: list[Name] = []
     for match in pattern.finditer(text):
-        kind, colour, shape = words[match['name']], match['colour'] or '', match['shape'] or ''
+        kind, shape = words[match['name']], match['shape'] or match['first'] or ''
+        colour = _COLOUR_NAMES.get(match['colour'], match['colour'] or '')
         before = text[: match.start()]
         if not (kind or colour or shape) or _is_other_word(match['name'], before, labels):
             continue
@@ -225,6 +229,8 @@ def _misspelt(text: str, names: list[Name], labels: tuple[str, ...]) -> list[Nam
 def resolve(words: str, labels: Sequence[str]) -> Name:
     """The thing that some words name: 'red chair', 'couches', or what no vocabulary has."""
     text = ' '.join(words.lower().split())
+    if text in COLOUR_WORDS and text not in map(str.lower, labels):
+        text = f'{text} thing'
     names = [n for n in find_names(text, labels) if (n.start, n.end) == (0, len(text))]
     if names:
         return names[0]

@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 ROBOT, START = 'robot', 'start'  # places that are no things
 _VIEW_DEG = 60.0  # across: how much a camera of unknown lens is taken to see
 _IN_VIEW_NS = NS_PER_S // 2  # what was seen so long ago is still in view
+_SIDE_WORDS = {
+    'ahead': 'ahead of me', 'left': 'to my left', 'right': 'to my right', 'behind': 'behind me',
+}  # fmt: skip
 _SIDES = {'ahead': 0.0, 'left': 90.0, 'right': -90.0, 'behind': 180.0}
 _HALF_SIDE_DEG = 50.0
 _ROUGH = 0.6  # of the distance of middles: sizes of views alone do not give less
@@ -424,15 +427,14 @@ class Scene:
             return self._on_side(scope, every)
         if not self.deltas and not self.place:
             return _unknown('things', (scope,), 'nothing was seen yet')
+        if not chosen:
+            where = {'now': ' now', 'here': ' in the last seconds'}.get(scope, '')
+            return _unknown('things', (scope,), f'I recognised nothing{where}')
         told = [_listed([self._describe(thing) for thing in now], 'In view now') if now else '']
         if scope != 'now':
             counts = [_counted(label, chosen) for label in _by_count(chosen)]
-            told.append(
-                _listed(counts, 'Seen in all' if scope == 'all' else 'Just now')
-                if counts
-                else 'Nothing was recognised'
-            )
-        text = ' '.join(f'{part}.' for part in told if part) or 'Nothing is in view now.'
+            told.append(_listed(counts, 'Seen in all' if scope == 'all' else 'Just now'))
+        text = ' '.join(f'{part}.' for part in told if part)
         labels = tuple(dict.fromkeys(thing.label for thing in chosen))
         return Result(
             'things', (scope,), labels, text=text, evidence=self._evidence(chosen),
@@ -450,8 +452,12 @@ class Scene:
             if abs((bearing_deg(now, _at(t)) - middle + 180) % 360 - 180) <= _HALF_SIDE_DEG
         ]
         own.sort(key=lambda thing: math.dist(_at(thing), now.position))
+        if side == 'ahead':  # what is in view is ahead, wherever it is
+            own += [t for t in things if t.position is None and self._is_in_view(t)]
+        if not own:
+            return _unknown('things', (side,), f'I know of nothing {_SIDE_WORDS[side]}')
         labels = tuple(dict.fromkeys(thing.label for thing in own))
-        text = f'{side.capitalize()}: {"; ".join(map(self._describe, own)) or "nothing known"}.'
+        text = f'{side.capitalize()}: {"; ".join(map(self._describe, own))}.'
         return Result('things', (side,), labels, text=text, evidence=self._evidence(own))
 
     def _is_in_view(self, thing: Thing) -> bool:
@@ -602,7 +608,7 @@ class Scene:
         return self._try('distance', (a, b), lambda: self._distance(a, b, unit))
 
     def _distance(self, a: str, b: str, unit: str) -> Result:
-        middles, rough = 0.0, False
+        spread = 0.0  # between closest points and middles, where sizes are rough
         if {a, b} & {ROBOT, START}:
             if a in (ROBOT, START):
                 a, b = b, a
@@ -621,12 +627,14 @@ class Scene:
             one, other = first.as_landmark(), second.as_landmark()
             metres = gap_m(one, other)
             middles = math.dist(one.position, other.position)
-            rough = _is_of_views(one) and _is_of_views(other) and metres < _ROUGH * middles
-            how = 'by their closest points' if one.size and other.size else 'by their middles'
+            has_sizes = bool(one.size and other.size)
+            if _is_of_views(one) and _is_of_views(other) and metres < _ROUGH * middles:
+                spread, metres, has_sizes = (middles - metres) / 2, middles, False
+            how = 'by their closest points' if has_sizes else 'by their middles'
             text = f'The {first.label} and the {second.label} are {_length(metres, unit)} apart, '
             text += f'{how}.'
-        margin = max(0.1, 0.05 * metres, self.slack_m)
-        facts = {'distance_m': metres, 'middles_m': middles, 'is_rough': rough}
+        margin = max(0.1, 0.05 * metres, self.slack_m, spread)
+        facts = {'distance_m': metres}
         value, evidence = metres / _UNITS[unit], self._evidence(things)
         margin /= _UNITS[unit]
         return Result('distance', (a, b), value, unit, text, margin, evidence, several, facts)

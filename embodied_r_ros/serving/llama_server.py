@@ -5,7 +5,7 @@ Usage as a program, with some of the options of that one:
 
     python -m embodied_r_ros.serving.llama_server --hf-repo NAME[:QUANTISATION] | --model FILE.gguf
         [--alias NAME] [--host ADDRESS] [--port PORT] [--ctx-size TOKENS] [--parallel SLOTS]
-        [--threads N] [--lora ADAPTER.gguf]
+        [--threads N] [--lora ADAPTER.gguf] [--chat-template TEMPLATE]
 
 LLAMA_API_KEY holds the token that it checks, LLAMA_ARG_THREADS the number of threads.
 """
@@ -67,6 +67,8 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     add('-c', '--ctx-size', type=int, default=0, help='tokens of all slots; 0: of the model')
     add('-np', '--parallel', type=int, default=1, help='slots')
     add('-t', '--threads', type=int, default=int(os.environ.get('LLAMA_ARG_THREADS', '-1')))
+    add('--jinja', action='store_true', help='what --chat-template says anyway')
+    add('--chat-template', default='', help='of Jinja; default: that of the model')
     add('--lora', type=Path, action='append', default=[], help='a LoRA adapter (GGUF)')
     return parser.parse_args(arguments)
 
@@ -83,6 +85,8 @@ def main(arguments: list[str] | None = None) -> int:
     params.cors_origins = 'http://localhost'  # pages of other sites are not to ask it
     params.n_ctx, params.n_parallel = args.ctx_size, args.parallel
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = args.threads
+    if args.chat_template:
+        params.use_jinja, params.chat_template = True, args.chat_template
     if args.lora:
         params.lora_adapters = [_adapter(xllamacpp, path) for path in args.lora]
     if token := os.environ.get('LLAMA_API_KEY'):

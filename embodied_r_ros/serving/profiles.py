@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 import difflib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 ROLES = ('perceiver', 'reasoner')
 ADAPTERS = 'promoted-'  # how the names of promoted adapters begin at their server
-_SHARE = 'share:'
+_SHARE, _PACKAGE = 'share:', 'package:'
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,17 @@ class ServerConfig(Settings):
     """One model server: a program and how to tell that it is ready."""
 
     model: str = setting(
-        '', 'path of a folder or file, `share:` and a shipped folder, or a name at a hub'
+        '',
+        'path of a folder or file, `share:` and a shipped one, `package:` and a file of a Python '
+        'package, or a name at a hub',
+    )
+    adapter: str = setting(
+        '',
+        'LoRA adapter of the model (GGUF), by a path or `share:` and a shipped one; of the slot '
+        '`promoted` its adapter is taken in its place; empty: none',
     )
     command: tuple[str, ...] = setting(
-        (), 'program and arguments; {model}, {host} and {port} are filled in'
+        (), 'program and arguments; {model}, {adapter}, {host} and {port} are filled in'
     )
     host: str = setting('127.0.0.1', 'address to listen at')
     port: int = setting(8100, 'port to listen at; 0: any free one', between=(0, 65535))
@@ -72,7 +80,7 @@ class ServerConfig(Settings):
 
     def is_path(self) -> bool:
         """Tell whether the model is a path rather than a name at a hub."""
-        return self.model.startswith((_SHARE, '/', './', '../', '~'))
+        return self.model.startswith((_SHARE, _PACKAGE, '/', './', '../', '~'))
 
     def model_argument(self) -> str:
         """The model as the program gets it.
@@ -82,14 +90,20 @@ class ServerConfig(Settings):
         """
         if not self.is_path():
             return self.model
-        is_shipped = self.model.startswith(_SHARE)
-        name = self.model.removeprefix(_SHARE)
-        path = shared_path(*Path(name).parts) if is_shipped else Path(name).expanduser().resolve()
+        path = _path_of(self.model)
         if not path.is_file() and not (path / 'config.json').is_file():
             msg = f'{path} holds no model: expected config.json and *.safetensors in it, or a file'
             raise ConfigError(msg)
         refuse_pickles(path)
         return str(path)
+
+    def identity(self) -> Path:
+        """The file or folder by which answers tell its model: its adapter, where it has one.
+
+        Raises:
+            ConfigError: It is not there.
+        """
+        return _path_of(self.adapter) if self.adapter else Path(self.model_argument())
 
     def is_of(self, folder: Path) -> bool:
         """Tell whether its own model, not one that is promoted, is the one in a folder."""
@@ -120,9 +134,21 @@ class ServerConfig(Settings):
             ConfigError: The slot cannot be read.
         """
         promoted = in_force(slot_folder(self.promoted)) if self.promoted else None
-        if promoted is None or promoted.is_adapter:
+        if promoted is None:
             return self
-        return replace(self, model=str(promoted.folder))
+        if self.adapter:
+            files = sorted(promoted.folder.glob('*.gguf')) if promoted.is_adapter else []
+            return replace(self, adapter=str(files[0])) if files else self
+        return self if promoted.is_adapter else replace(self, model=str(promoted.folder))
+
+    def ignores_promoted(self) -> bool:
+        """Tell whether its slot holds what it cannot serve: no adapter of its own model.
+
+        Raises:
+            ConfigError: The slot cannot be read.
+        """
+        promoted = in_force(slot_folder(self.promoted)) if self.promoted else None
+        return bool(promoted and self.adapter) and self.in_force() == self
 
     def filled_command(self) -> tuple[str, ...]:
         """Program and arguments.
@@ -130,7 +156,9 @@ class ServerConfig(Settings):
         Raises:
             ConfigError: There is no model at its path.
         """
-        values = {'{model}': self.model_argument(), '{host}': self.host, '{port}': str(self.port)}
+        adapter = str(_path_of(self.adapter)) if self.adapter else ''
+        values = {'{model}': self.model_argument(), '{adapter}': adapter, '{host}': self.host,
+                  '{port}': str(self.port)}  # fmt: skip
         return tuple(_fill(word, values) for word in self.command)
 
 
@@ -314,6 +342,25 @@ def profile_from_mapping(name: str, value: Any) -> Profile:
         config_from_mapping(WorkerConfig, _mapping('worker', sections.get('worker') or {})),
         _mapping('reasoner', sections.get('reasoner') or {}),
     )
+
+
+def _path_of(name: str) -> Path:
+    """Where a file or folder is that a profile names.
+
+    Raises:
+        ConfigError: It is shipped or of a package, and not there.
+    """
+    if name.startswith(_SHARE):
+        return shared_path(*Path(name.removeprefix(_SHARE)).parts)
+    if not name.startswith(_PACKAGE):
+        return Path(name).expanduser().resolve()
+    package, _, rest = name.removeprefix(_PACKAGE).partition('/')
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        msg = f'the package of {name} is not installed: '
+        msg += f'pip install --no-deps {package.replace("_", "-")}'
+        raise ConfigError(msg)
+    return Path(next(iter(spec.submodule_search_locations))) / rest
 
 
 def _profile_path(name: str) -> Path:

@@ -75,6 +75,9 @@ class ModelServers:
         ]
         self._stamps = profile.promotions()
         self._configs = {role: with_free_port(c).in_force() for role, c in profile.servers.items()}
+        for role, config in profile.servers.items():
+            if config.ignores_promoted():
+                say(f'{role}: what slot {config.promoted} holds is no adapter of its model')
         for role, config in self._configs.items():
             self._check_access(role, config, allow_remote=allow_remote)
         self.commands = {role: _program(c.filled_command()) for role, c in self._configs.items()}
@@ -140,7 +143,7 @@ class ModelServers:
             try:
                 new = replace(self._profile.servers[role], port=old.port).in_force()
                 command = _program(new.filled_command())
-                if new.model != old.model:
+                if (new.model, new.adapter) != (old.model, old.adapter):
                     self._exchange(role, new, command)
                 elif self._adapt(role):
                     self._say(f'{role}: took the adapter that is in force, or dropped it')
@@ -173,7 +176,8 @@ class ModelServers:
     def _exchange(self, role: str, config: ServerConfig, command: tuple[str, ...]) -> None:
         """Serve another model behind the same address, or the old one again where that fails."""
         old = self._configs[role], self.commands[role]
-        self._say(f'{role}: {config.model} is in force now; questions fail until it is loaded')
+        model = config.adapter or config.model
+        self._say(f'{role}: {model} is in force now; questions fail until it is loaded')
         try:
             self._restart(role, config, command)
         except ModelError as error:
@@ -284,7 +288,7 @@ def _served_here(profile: Profile, say: Callable[[str], None]) -> Iterator[ChatC
 
 
 def folder_profile(model: str) -> Profile:
-    """Profile that serves the model of a folder by the program of the embedded one.
+    """Profile that serves the model of a folder by the program that serves the shipped arm.
 
     Raises:
         ConfigError: It is no folder, or holds no model, or one of pickles.
@@ -300,7 +304,7 @@ def folder_profile(model: str) -> Profile:
             'or the URL of a model server'
         )
         raise ConfigError(msg)
-    template = load_profile('embedded').servers['reasoner']
+    template = load_profile('embedded-arm').servers['reasoner']
     config = replace(template, model=str(folder), port=0, promoted='')
     return Profile(f'folder-{folder.name}', servers={'reasoner': config})
 

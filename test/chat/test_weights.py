@@ -46,7 +46,7 @@ def pickled_model(folder: Path, name: str = 'pytorch_model.bin') -> Path:
         lambda folder: served_model(str(folder)).__enter__(),
         lambda folder: promote(folder.parent / 'slot', folder, {}),
         lambda folder: replace(
-            load_profile('embedded').servers['reasoner'], model=str(folder)
+            load_profile('embedded-arm').servers['reasoner'], model=str(folder)
         ).filled_command(),
     ],
     ids=['digest', 'served', 'promoted', 'profile'],
@@ -75,7 +75,7 @@ def test_the_command_line_says_so_and_ends_with_2(
 def test_a_pickle_is_known_by_any_of_its_names(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match='as a pickle'):
         model_digest(pickled_model(tmp_path, name))
-    config = replace(load_profile('embedded').servers['reasoner'], model=str(tmp_path / name))
+    config = replace(load_profile('embedded-arm').servers['reasoner'], model=str(tmp_path / name))
     with pytest.raises(ConfigError, match='as a pickle'):
         config.filled_command()
 
@@ -90,6 +90,6 @@ def test_what_a_trainer_leaves_beside_safetensors_is_no_weights(tmp_path: Path) 
 def test_models_that_are_fetched_by_name_are_read_as_safetensors_or_gguf(name: str) -> None:
     for server in load_profile(name).servers.values():
         if server.command[0] == 'llama-server':  # which reads nothing but GGUF
-            assert '-GGUF:' in server.model
+            assert '-GGUF:' in server.model or server.model.endswith('.gguf')
         elif not server.is_path():
             assert '--load-format=safetensors' in server.command

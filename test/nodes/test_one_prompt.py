@@ -43,7 +43,11 @@ if TYPE_CHECKING:
     from test.nodes.graph import Graph
 
 QUESTION = 'How far is the sofa from the door?'
-NANO = str(shared_path('models', 'nano'))
+ARM = str(shared_path('models', 'arm'))
+PROFILE = f"""
+servers: {{reasoner: {{model: '{ARM}', command: ['true']}}}}
+reasoner: {{token_budget: 450, max_tokens: 512}}
+"""
 AT = Pose((1.0, 0.0, 1.25), (0.0, 0.0, 0.0, 1.0), 'odom')
 ITEMS = tuple(
     Item(label, bearing_rad=bearing, elevation_rad=0.0, size_rad=0.5, distance_m=2.0,
@@ -57,6 +61,15 @@ def server() -> Iterator[ChatServer]:
     default = Script(('<think>It is there.</think><answer>1.5</answer>',))
     with ChatServer(default=default, models=[{'id': 'scripted'}]) as made:
         yield made
+
+
+@pytest.fixture
+def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """One whose model writes text and reads short prompts."""
+    path = tmp_path / 'text.yaml'
+    path.write_text(PROFILE)
+    monkeypatch.setattr(demo, '_SERVED', str(path))
+    return str(path)
 
 
 @pytest.fixture
@@ -88,14 +101,13 @@ def bag(tmp_path: Path, scene: list[SemanticDelta]) -> Path:
     return tmp_path / 'bag'
 
 
-def asked(server: ChatServer, bag: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
-    """The prompt of `ask` for the shipped model."""
+def asked(server: ChatServer, bag: Path, monkeypatch: pytest.MonkeyPatch, profile: str) -> str:
+    """The prompt of `ask` with a profile."""
     chat = ChatConfig(server.url)
     monkeypatch.setattr(
         'embodied_r_ros.cli.ask.served_reasoner', lambda *_, **__: nullcontext(chat)
     )
-    fixed = ['--profile', 'embedded', '--no-check']
-    assert main(['ask', str(bag), QUESTION, *fixed, *words]) == 0
+    assert main(['ask', str(bag), QUESTION, '--profile', profile, '--no-check']) == 0
     return server.requests[-1].text
 
 
@@ -155,24 +167,24 @@ def of_demo(server: ChatServer, tmp_path: Path) -> dict[str, Any]:
 
 def test_demo_asks_as_offline(
     graph: Graph, server: ChatServer, scene: list[SemanticDelta], bag: Path, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, profile: str,
 ) -> None:  # fmt: skip
     answer, _ = live(graph, server, scene, of_demo(server, tmp_path))
-    assert answer.prompt == asked(server, bag, monkeypatch)
+    assert answer.prompt == asked(server, bag, monkeypatch, profile)
     assert 'Things: ' in answer.prompt
     assert answer.deltas_merged + answer.deltas_omitted
 
 
 def test_launch_asks_as_offline(
     graph: Graph, server: ChatServer, scene: list[SemanticDelta], bag: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, profile: str,
 ) -> None:  # fmt: skip
     chat = ChatConfig(server.url)
     monkeypatch.setattr(ReasonerNodeConfig, 'server', lambda self, given: chat)
     file = ('--params-file', str(shared_path('config', 'embodied_r.yaml')))
     # What the launch files give to the node.
-    answer, _ = live(graph, server, scene, {'profile': 'embedded'}, *file)
-    assert answer.prompt == asked(server, bag, monkeypatch)
+    answer, _ = live(graph, server, scene, {'profile': profile}, *file)
+    assert answer.prompt == asked(server, bag, monkeypatch, profile)
     # The rest of the profile holds too.
     limits = [request.body['max_tokens'] for request in server.requests]
     assert [limit for limit in limits if limit > 1] == [512, 512]
@@ -180,7 +192,7 @@ def test_launch_asks_as_offline(
 
 def test_replay_asks_as_offline(
     graph: Graph, server: ChatServer, scene: list[SemanticDelta], bag: Path,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], profile: str,
 ) -> None:  # fmt: skip
     answer, node = live(graph, server, scene, of_demo(server, bag.parent))
     record = json.dumps({'parameters': node.parameters.values()})
@@ -202,7 +214,7 @@ def test_replay_asks_as_offline(
     assert main(['replay', str(bag.with_name('answered')), '--model', server.url, '--json']) == 0
     (line,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert line['prompt'] == 'same'
-    assert server.requests[-1].text == asked(server, bag, monkeypatch)
+    assert server.requests[-1].text == asked(server, bag, monkeypatch, profile)
 
 
 def test_evaluation_asks_as_offline(
@@ -218,11 +230,11 @@ def test_evaluation_asks_as_offline(
     prompts: list[Any] = []
 
     def generate(model: str, given: list[Any], sampling: Any, **_: Any) -> list[str]:
-        assert sampling.max_tokens == load_profile('embedded').reasoner['max_tokens']
+        assert sampling.max_tokens == load_profile('embedded-arm').reasoner['max_tokens']
         prompts.extend(given)
         return ['<think>So.</think><answer>1.5</answer>'] * len(given)
 
     monkeypatch.setattr(evaluate, 'generate', generate)
     words = ['--rows', str(tmp_path / 'rows.jsonl'), '--cache', 'none', '--judge', 'none']
-    assert evaluate.main([*words, '--model', NANO]) == 0
-    assert prompts[0].user == asked(server, bag, monkeypatch)
+    assert evaluate.main([*words, '--model', ARM]) == 0
+    assert prompts[0].user == asked(server, bag, monkeypatch, 'embedded-arm')

@@ -7,6 +7,7 @@ from embodied_r_ros.reasoning.calls import (
     compact_prompt,
     format_calls,
     grammar,
+    labels_to_list,
     parse_calls,
     read_calls,
 )
@@ -133,3 +134,45 @@ def test_no_calls_are_no_reading() -> None:
     (reading,) = read_calls('where is the sofa', (), LABELS, None)
     assert reading.doubt
     assert reading.form is Form.TEXT
+
+
+@pytest.mark.parametrize(
+    ('question', 'written', 'doubt'),
+    [
+        ('How far is the sofa from the TV?', ' distance(sofa)', 'leaves out the tv'),
+        ('What colour is it?', ' colour(sofa)', 'adds a sofa'),
+        ('What do you fly over?', ' motion(any)', 'no answer to that'),
+        ('How far is it?', ' distance(robot)', 'the robot itself'),
+    ],
+)
+def test_calls_that_do_not_fit_the_question_are_in_doubt(
+    question: str, written: str, doubt: str
+) -> None:
+    calls = parse_calls(written, SCENE.labels)
+    (reading,) = read_calls(question, (), SCENE.labels, calls)
+    assert doubt in reading.doubt
+
+
+def test_a_call_that_is_written_twice_is_one() -> None:
+    assert parse_calls(' motion(turn) + motion(turn)', LABELS) == parse_calls(
+        ' motion(turn)', LABELS
+    )
+
+
+def test_an_option_may_name_a_thing_otherwise_than_the_call() -> None:
+    options = ('television', 'couch')
+    assert answer('Which is nearer?', ' nearest(robot; TV, sofa)', options) == 'television'
+    # What is no thing is no candidate.
+    assert answer('Which is nearer, the TV or the sofa?', ' nearest(robot; TV, sofa, gap)') == 'TV'
+
+
+def test_a_long_list_of_labels_is_cut_but_for_those_that_are_named() -> None:
+    labels = [f'thing {number}' for number in range(300)]
+    place = SceneMap(
+        tuple(Landmark(label, (1.0, 0.0, 0.0), n) for n, label in enumerate(labels)),
+        (PathPoint(0, (0.0, 0.0, 0.5), 0.0),),
+    )
+    scene = Scene(place=place)
+    listed = labels_to_list('Where is thing 299?', (), scene)
+    assert len(listed) == 40
+    assert 'thing 299' in listed

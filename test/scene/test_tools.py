@@ -116,7 +116,7 @@ CALLS: dict[str, Callable[[Scene], Result]] = {
     'displacement': lambda scene: scene.motion('displacement'),
     'rise': lambda scene: scene.motion('height'),
 }
-LENGTHS = ('distance_m', 'level_m', 'rise_m', 'middles_m')
+LENGTHS = ('distance_m', 'level_m', 'rise_m')
 
 
 def same_turn(one: float, other: float) -> bool:

@@ -271,7 +271,7 @@ def test_replies_of_a_template_that_opens_the_thought(folder: Path, rows: Path) 
     text = template.read_text()
     try:
         template.write_text(text.replace("assistant\n'", "assistant\n<think>\n'"))
-        command = ['--rows', str(rows), '--split', 'test', '--limit', '1', '--max-tokens', '8']
+        command = ['--rows', str(rows), '--split', 'test', '--limit', '1', '--max-tokens', '16']
         command += ['--model', str(folder), '--judge', 'none', '--cache', 'none']
         assert evaluate.main(command) == 0
     finally:

@@ -429,6 +429,7 @@ class TestShippedProfiles:
         for server in load_profile(name).servers.values():
             model = str(tmp_path) if server.is_path() else server.model
             words = [word.replace('{model}', model) for word in server.command]
+            words = [word.replace('{adapter}', str(tmp_path / 'a.gguf')) for word in words]
             words = [word.replace('{host}', '127.0.0.1').replace('{port}', '1') for word in words]
             parse(words)
 

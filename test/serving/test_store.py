@@ -421,7 +421,7 @@ class TestCommands:
         assert 'tiger' not in error
 
     def test_serve_follows_instead_of_the_profiles_slot(self, tmp_path: Path) -> None:
-        profile = load_profile('embedded').with_overrides(follow=str(tmp_path / 'slot'))
+        profile = load_profile('embedded-arm').with_overrides(follow=str(tmp_path / 'slot'))
         server = profile.servers['reasoner']
         assert server.promoted == (tmp_path / 'slot').as_uri()
         with pytest.raises(ConfigError, match='has 0 servers that follow a slot'):

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from training.adapter_learner import Learner, TrainingPlan
-from training.gguf_adapter import by_halves, by_pairs, llama_of, write_gguf_adapter
+from training.gguf_adapter import by_pairs, write_gguf_adapter
+from training.reader import learner_of, TrainingPlan
 
 PROMPT = 'Things: chair, sofa, tv\nQuestion: which is nearest to the sofa?\nCall:'
 _TOLERANCE = 0.08  # of a log probability: llama.cpp rounds activations to 8 bits
@@ -45,10 +45,9 @@ def log_probabilities_of(model: Path, adapter: Path) -> dict[int, float]:
     return {each['id']: each['logprob'] for each in top}
 
 
-def test_rows_of_heads_are_reordered_there_and_back() -> None:
+def test_rows_of_heads_are_reordered() -> None:
     value = np.arange(24).reshape(12, 2)
     assert by_pairs(value, 2)[:4, 0].tolist() == [0, 6, 2, 8]
-    assert (by_halves(by_pairs(value, 2), 2) == value).all()
 
 
 @pytest.mark.slow
@@ -56,13 +55,9 @@ def test_rows_of_heads_are_reordered_there_and_back() -> None:
 def test_log_probabilities_are_those_of_peft(tmp_path: Path) -> None:
     pytest.importorskip('xllamacpp')
     pytest.importorskip('gguf')
-    from transformers import AutoTokenizer
-
     path = gguf_file()
-    llama_of(path).save_pretrained(tmp_path / 'base')
-    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    tokenizer.backend_tokenizer.save(str(tmp_path / 'tokenizer.json'))
-    learner = Learner(tmp_path / 'base', tmp_path / 'tokenizer.json', TrainingPlan.scaled(0.01), 0)
+    learner = learner_of(path, TrainingPlan(), 0)
+    assert learner.end == 2  # <|im_end|>
     ids = torch.tensor([learner.ids(PROMPT)])
     with torch.no_grad():
         plain = learner.peft(ids).logits[0, -1].log_softmax(-1)

@@ -2,18 +2,26 @@
 """Words of questions and the calls that they ask for, to be put together at random.
 
 Of what stands in brackets one is chosen. `{x}`, `{y}` and `{z}` are things, `{xs}` several of
-them, `{ax}` one with its article, `{n}` a number. The last wordings of each call are held out from
-training (`held_out`).
+them, `{ax}` one with its article, `{n}` a number, `{c}` a colour. The last wordings of each call
+are held out from training (`held_out`).
 """
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from random import Random
+
+_INNERMOST = r'\[([^\[\]]*)\]'
 _NOW = '[|now|right now|at the moment|from here]'
 _HERE = '[|here|around here|in this room|in here|in this place]'
 _SO_FAR = '[|so far|up to now|in total|in all|altogether]'
 _STAND = "[standing|if I stand|I'm standing|when I am|say I'm|suppose I stand] [at|by|next to]"
 _FACE = '[facing|and look at|looking towards|and face|with my face to]'
-_YOU = '[you|we|the robot|the camera|the drone]'
+_YOU = '[you|u|we|it|they|the robot|the camera|the drone|this thing|the person]'
+_IT_ALL = '[|in all|all in all|overall|altogether|in total|in sum|over the whole way|in this one]'
 
 CALL_WORDS: dict[str, tuple[str, ...]] = {
     'count({x})': (
@@ -30,6 +38,13 @@ CALL_WORDS: dict[str, tuple[str, ...]] = {
         '[does|did] [this room|the room|this place] have {ax}',
         '{xs}: how many',
         'how often did you [come across|meet|find] {ax}',
+        '[anything|something|nothing] {c} [in there|here|around|in the picture|lying around]',
+        '[did you|have you|do you] [come across|notice|see|run into] [anything|something] {c}',
+        '[was|is] there [ever |]something {c} [in the picture|in view|to be seen|]',
+        'the {x}, [is it|was it] [there|here] at all',
+        '{xs} [there|here], how many',
+        '[what number|what quantity] of {xs} [is|was] [in view|there]',
+        '{ax} [anywhere|around here|somewhere]',
         'is {ax} [somewhere around|to be found here|among the things you saw]',
     ),
     'count({x}) + count({y})': (
@@ -51,6 +66,12 @@ CALL_WORDS: dict[str, tuple[str, ...]] = {
         '[where can I find|where do I find|where should I look for] [the|a] {x}',
         '[which side|what side] of you is the {x} on',
         '[have you|did you] [any idea|a clue] where [the|my] {x} [is|might be]',
+        'is the {x} [still|] [on my right|to my left|straight in front|at your back] [now|]',
+        'which [direction|way] do I [turn|look] to face the {x} [again|]',
+        'the {x} [is|was] on [which|what] side',
+        'wheres {ax}',
+        'where [about|roughly] is the {x}, [seen from you|from where you are]',
+        'would I have to turn [left|right] [for|to see] the {x}',
         'the {x}, where [would that be|do you have it|is it]',
     ),
     'where({x}; start)': (
@@ -82,6 +103,9 @@ CALL_WORDS: dict[str, tuple[str, ...]] = {
         'is the {x} [less|more|closer|farther] than {n} [metres|meters|m] away',
         'how far [are you|are we|am I] from the {x}',
         'how [long|far] [a walk|a way] is it to the {x} in metres',
+        "how [far's|far is|far off is] the {x} from [you|u|here|us] [now|]",
+        '[feet|metres|meters] to the {x}',
+        'the distance [from you|from here] to the {x} [in feet|in metres|pls|]',
         'the {x}, how far off is it',
     ),
     'distance({x}, start)': (
@@ -95,7 +119,11 @@ CALL_WORDS: dict[str, tuple[str, ...]] = {
         'how many [metres|meters|feet] [are between|lie between|separate] the {x} and the {y}',
         'are the {x} and the {y} [less|more] than {n} [metres|meters] apart',
         '[what is the gap|how much room is there|how much space is] between the {x} and the {y}',
-        'from the {x} to the {y}, [how far|how many metres] is it',
+        'from the {x} to the {y}, [how far|how many metres|how many feet] is [it|that] [about|]',
+        '{x} and {y}, [how far apart|how many feet apart|what distance]',
+        'the {x} and the {y}: are they close together, how many [metres|feet] apart',
+        'are the {x} and the {y} close to each other, [I mean |]less than {n} [metres|m]',
+        'distance {x} to {y} [in metres|in feet|]',
         'how close [do|does] the {x} [stand to|get to] the {y}',
     ),
     'nearest({x})': (
@@ -116,7 +144,10 @@ CALL_WORDS: dict[str, tuple[str, ...]] = {
         f'{_NOW}',
         '[is the {x} closer|is the {x} nearer] [|to you] than the {y}',
         'the {x} or the {y}: [which is closer|what is nearer|which one is nearest]',
-        'which of the {x} and the {y} is [nearer|closer]',
+        'which of the {x} and the {y} is [nearer|closer] [to you|to the camera|] [at the end|]',
+        "what's closer to [you|the robot|the camera] [at the moment|now|], the {x} or the {y}",
+        '{x} or {y}, what is nearer [to you|]',
+        'which of these is [nearest|closest] to you: {x}, {y}',
     ),
     'nearest({z}; {x}, {y})': (
         '[what is|which is] [closer|nearer] to the {z}, the {x} or the {y}',
@@ -142,12 +173,17 @@ CALL_WORDS: dict[str, tuple[str, ...]] = {
         'how [big|large|long] is the {x}',
         '[what is the size|what is the length|size|length] of the {x}',
         'what [size|length] [has|does] the {x} [|have]',
+        'the {x}, how [big|large] [is it|]',
+        'is the {x} [big|large], how many [cm|metres]',
         'how big would you say the {x} is',
     ),
     'size({x}; height)': (
         'how [tall|high] is the {x}',
         '[what is the height|the height|height] of the {x}',
-        'how tall would you say the {x} is',
+        'how tall would you say the {x} is [in cm|in feet|]',
+        '{x}, how tall, cm',
+        'how many [cm|centimetres|feet] [high|tall] is the {x}',
+        'the [height|tallness] of that {x} please',
     ),
     'size({x}; width)': (
         'how [wide|broad] is the {x}',
@@ -178,7 +214,12 @@ CALL_WORDS: dict[str, tuple[str, ...]] = {
         '[did you see|have you seen] the {x} before the {y}',
         'was the {x} seen [before|after] the {y}',
         '[which|what] came [first|into view first], the {x} or the {y}',
-        'the {x} or the {y}: [which was first|what did you see first]',
+        'the {x} or the {y}: [which was first|what did you see first|which did u see first]',
+        '[did you|did u|did it] see the {x} [before|after|earlier than|later than] the {y}',
+        'was the {x} [seen|there|in view] before the {y} or after [it|]',
+        'what came [up|along] first, the {x} or the {y}',
+        'which of these did you see [first|earliest]: {x}, {y}',
+        'did the {x} [show up|come up|appear] [before|after] the {y} [did|]',
     ),
     'order({x}, {y}, {z})': (
         'in [which|what] order did you see the {x}, the {y} and the {z}',
@@ -198,6 +239,25 @@ CALL_WORDS: dict[str, tuple[str, ...]] = {
         f'did {_YOU} turn [left|right|to the left|to the right] [|overall]',
         'which way do you [face|look] [now|], compared with the start',
         f'what is the sum of the turns {_YOU} made',
+        f'[more turning|did {_YOU} turn more|was there more turning] to [the |]left or to [the |]'
+        'right [in this one|overall|]',
+        f'did {_YOU} [ever|at any time|at some point] turn [left|right|to the left|to the right]',
+        f'{_IT_ALL} does {_YOU} [swing|turn|rotate|veer|curve] to the left or [to |]the right',
+        f'[how many|about how many|roughly how many] degrees did {_YOU} [turn|rotate|go] to the '
+        f'[left|right] {_IT_ALL}',
+        '[total|the whole|overall] [rotation|turn|turning] [to the left|to the right|], [in|how '
+        'many] degrees',
+        'mostly [you|we|it] [kept turning|was turning|turned]..',
+        f'while [moving|going round], did {_YOU} keep turning to the [right|left] [or to the '
+        'left|]',
+        'compared [to|with] the [beginning|start|first image], is [the camera|it|the view] [at '
+        'the end|now] [looking|pointing|turned] more to the left or [more |]to the right',
+        '[so |]which way [are you|is it|is the camera] [pointing|facing|looking] now compared '
+        'with [when you started|the start|before]',
+        f'which [direction|way|side] did {_YOU} [mainly|mostly] turn [to|]',
+        f'did {_YOU} [spin|turn] [around|round|all the way round]',
+        f'[turn|rotation] in degrees {_IT_ALL}',
+        f'how many degrees did {_YOU} turn {_IT_ALL}, and [to what side|in which direction]',
     ),
     'motion(way)': (
         f'how far did {_YOU} [go|walk|travel|drive|move] {_SO_FAR}',
@@ -205,6 +265,11 @@ CALL_WORDS: dict[str, tuple[str, ...]] = {
         f'[how long was|what is the length of] [your|the|our] [way|path|route] {_SO_FAR}',
         f'what distance did {_YOU} [cover|travel] {_SO_FAR}',
         f'what is the mileage {_SO_FAR} in metres',
+        f'[roughly|about|approximately] how [many metres|many feet|far] did {_YOU} [walk|fly|go|'
+        f'cover] {_IT_ALL}',
+        f'how [long|far] was [the walk|the flight|the trip|your way] {_IT_ALL}',
+        '[length|total length] of the [path|way|walk] [in feet|in metres|]',
+        f'how [much|far] [ground|way] did {_YOU} cover',
     ),
     'motion(displacement)': (
         'how far [are you|are we|is the robot] from [the start|where you started|where we began]',
@@ -212,22 +277,36 @@ CALL_WORDS: dict[str, tuple[str, ...]] = {
         'did [you|we] [return to|come back to|end up at] the [start|starting point]',
         'what is the distance [from here to the start|to the start|back to the start]',
         'how far away from your starting point did you end up',
+        '[so |]did [you|u|it|we] end up [about |]where [you|u|it|we] [started|began]',
+        '[back at|back to] the start at the end, [yes or no|or not]',
+        'how far off the start [is it|are you|are we] at the end',
+        'at the end, how many [metres|feet] from where [you|it] [began|started]',
     ),
     'motion(height)': (
         f'did {_YOU} go up or down',
         '[are you|is the camera] [higher or lower|higher|lower] than at the start',
         f'did {_YOU} [climb|descend|rise|sink] [|since the start]',
         'how did the height of the camera change',
+        'camera height at the end [versus|compared with] at the [start|beginning]',
+        f'did {_YOU} [go up|go down|lift itself|come down] [at all|at some point|]',
+        'is [the camera|it] [higher|lower] [now|at the end] than [before|at the start]',
+        f'[up or down|higher or lower], what did {_YOU} do',
     ),
     'motion(now)': (
         '[are you|are we|is the robot|is the camera] [moving|still moving|standing still] [|now]',
         'did [you|we|the robot] [stop|just stop|come to a stop]',
         'do you [move|stand still] [now|at the moment]',
+        'in the [last|final] [image|second|moment], [is it|are you] moving',
+        '[moving or standing|still moving or not|are we moving] right now',
     ),
     'motion(any)': (
         'did [you|we|the robot|the camera] move [at all|ever|around]',
         'has [the robot|the camera] [moved at all|ever moved]',
         'have you moved at all',
+        'is [the camera|it] moving around [or just sitting still|or fixed|] [the whole time|]',
+        'did [the person|the camera|it|u] [stay on one spot|stand still all the time|move around]',
+        'have you been [moving|walking|going anywhere]',
+        'was [it|the camera] [fixed|standing still|moving] [the whole time|all along]',
     ),
     'moves()': (
         'in [which|what] direction did [you|we|the robot] move',
@@ -235,30 +314,53 @@ CALL_WORDS: dict[str, tuple[str, ...]] = {
         'did [you|we] [move|go] [forward|backward|sideways] [|at any point]',
         '[tell me|describe] [your|the] [moves|movement]',
         'what did [you|the robot] do',
+        f'did {_YOU} [ever|at any time|at some point] [fly|go|move|drive] [backwards|sideways]',
+        '[r u|are you|were you|is it] mostly [going|moving] [forward|straight] or sideways',
+        f'did {_YOU} [shuffle|slide|drift] [sideways|to the side|to the left|to the right]',
+        f'[mostly|mainly], how did {_YOU} move',
+        f'is {_YOU} [mostly |]going [straight|forwards|ahead]',
     ),
     'moves(; first)': (
         'what did [you|the robot] do first',
         'what was [your|the] first move',
         'how did [you|the robot] begin to move',
+        f'[right at the start|at first|at the beginning], [does|did] {_YOU} [climb or drop|'
+        'go up or down|go forward or back|move forward or sideways]',
+        f'what did {_YOU} do first, [climb or fly forward|go forward or turn|rise or move]',
+        'first [move|movement] [made|], what was it',
     ),
     'moves(; last)': (
         'what did [you|the robot] do last',
         'what was [your|the] last move',
         'how did [you|the robot] move at last',
+        'in the final [seconds|moments|two seconds], is it going [forwards, backwards or hovering|'
+        'forward or backward|up or down]',
+        f'[at the very end|just before the end], which way did {_YOU} move',
+        'last [move|movement] [made|], what was it',
     ),
     'moves(turned; first)': (
         'which way did [you|we] turn first',
         'did [you|we] turn left or right first',
         'what was [your|the] first turn',
+        f'after going straight [down the hall|ahead|for a while|], which way did {_YOU} turn',
+        f'did {_YOU} turn left or right first',
+        'the first [big |]turn, [left or right|which way was it]',
+        'first turn [left or right|to which side]',
     ),
     'moves(turned; last)': (
         'which way did [you|we] turn last',
         'what was [your|the] last turn',
+        f'[and |]the last [big |]turn, which way [was it|did {_YOU} go]',
+        f'did {_YOU} turn left or right [last|at the end]',
+        'last turn [left or right|to which side]',
     ),
     'colour({x})': (
         '[what colour|what color|which colour|which color] is the {x}',
         '[colour|color] of the {x}',
         'what is the [colour|color] of the {x}',
+        '[wich|what] [color|colour] [has|is|was] [the|that] {x}',
+        'there was {ax}.. what colour was [it|that]',
+        'the {x}, which [color|colour]',
     ),
     'visited({x})': (
         'did [you|we] [pass|walk past|go past|come by] the {x}',
@@ -281,12 +383,19 @@ CALL_WORDS: dict[str, tuple[str, ...]] = {
         'how [can|could] [I|one|you] reach the {x}',
         'what must I do to get to the {x}',
         'which turns lead from here to the {x}',
+        'how [would|do] [u|you|I|we] [walk|drive|get] [to|over to] the {x}',
+        'way to the {x} [please|from here|]',
     ),
     'way_to(start)': (
         'how do [I|we|you] get back [|to the start|to where we began]',
         '[which way|what is the way] [back|back to the start|home]',
         '[take me back|guide me back] to the start',
         'how do we return to the [start|beginning]',
+        '[I got|we are] [a bit |]lost, how do [I|we] get back to where [you|we] started',
+        '[I want|i wanna|I need] to go back [to where we began|to the start|], [which way|how|'
+        'turn left or right first]',
+        'way back [please|?|]',
+        'back to the start: [how|which way]',
     ),
     'things(all)': (
         f'what [did you see|have you seen|can you see|do you know] {_SO_FAR}',
@@ -294,13 +403,17 @@ CALL_WORDS: dict[str, tuple[str, ...]] = {
         '[list|name|tell me] [everything|all things|the things|all objects] [you saw|here]',
         '[describe|describe to me] [the scene|the room|this place|what you saw]',
         '[which objects|what objects|which things] [are there|did you see|does the room have]',
-        'what did you [notice|find|come across] [|here]',
+        'what did you [notice|find|come across] [|here|? list everything]',
+        '[what|which] [stuff|things|objects] [did u see|came up|came into view|were there]',
+        '[list|give] me all the [coloured |]stuff [you came across|u saw|in there]',
         '[give me an inventory|inventory] of [this place|the room]',
     ),
     'things(now)': (
         '[what is in view|what do you see|what can you see] [now|right now|at this moment]',
         'what is [in front of the camera|in the picture] [now|right now]',
         'which things are in [view|sight] at the moment',
+        '[what do you|what does it] [end up looking at|look at in the end|look at now]',
+        'what is in the [last|very last|final] [picture|image|frame]',
     ),
     'things(left)': (
         '[what is|what do you have|what things are] [on your left|to your left|left of you]',
@@ -319,6 +432,8 @@ CALL_WORDS: dict[str, tuple[str, ...]] = {
     'things(ahead)': (
         '[what is|what things are] [ahead|ahead of you|in front of you]',
         'what is straight ahead',
+        '[whats|what is] [right |]in front of [you|the camera] [now|at the end|in the last image]',
+        '[obstacle|anything|something] [ahead|in front of you|in the way]',
     ),
     'unknown()': (
         '[go|drive|move|navigate|come] [to the {x}|over to the {x}|near the {x}]',
@@ -346,6 +461,29 @@ CALL_WORDS: dict[str, tuple[str, ...]] = {
         'what does it say on the {x}',
         'do you like the {x}',
         'should I buy another {x}',
+        '[what is|can you tell me|give me] the [wifi|alarm] [password|code] [here|in this lab|]',
+        'when does the {x} [expire|arrive|open|start]',
+        "[who's|who is] [flying|driving|filming|holding] this [thing|], [name|]",
+        '[pretend|imagine] you are [a pirate|a toaster|my friend] [and tell me a joke|]',
+        'why did you [knock over|break|touch|drop] the {x}',
+        'how many people did you [hit|crash into|meet yesterday]',
+        'is the {x} [lying|standing] [on|under|in] the {y}',
+        '[which|what] hand [picks it up|grabs it|holds the {x}]',
+        'how [long|many seconds] is [this clip|the video|the film]',
+        'wo [ist|steht] [der Stuhl|das Sofa|die Lampe|der Schrank]',
+        'wie [weit ist es|lang ist der Weg|hoch ist der Tisch|weit bist du gefahren]',
+        'wie viele [Stühle|Dinge|Bälle] [siehst du|gibt es]',
+        '[welche Farbe hat|wie groß ist] [der Tisch|der Ball|das Regal]',
+        'où [est|se trouve] [la chaise|le canapé|la balle]',
+        'combien de [chaises|choses|boîtes] [vois-tu|y a-t-il]',
+        '[de quelle couleur est|à quelle distance est] [la porte|le mur|la table]',
+        'tu as tourné à gauche ou à droite',
+        '¿[dónde está|de qué color es|a qué distancia está] [la silla|el sofá|la pelota]',
+        '¿cuántas [sillas|cosas|cajas] [hay|viste]',
+        "[dov'è|di che colore è] [la sedia|il divano|la palla]",
+        'hoeveel [stoelen|dingen] zie je',
+        '[椅子|沙发|桌子][在哪里|是什么颜色|有多远]',
+        '[有几个箱子|你看到了什么|你转了多少度]',
     ),
 }
 # What may stand before and after a question.
@@ -366,6 +504,19 @@ CLOSERS = (
 JOINTS = (' and ', '? ', '? and ', ', and ', '? also, ')
 
 
+def expand_pattern(pattern: str, rng: Random) -> str:
+    """A wording of a pattern: one of what stands in each pair of brackets, which may be nested.
+
+    >>> from random import Random
+    >>> expand_pattern('How [warm|[very |]cold] is it [|now]?', Random(0))
+    'How warm is it now?'
+    """
+    text = pattern
+    while (found := re.sub(_INNERMOST, lambda m: rng.choice(m[1].split('|')), text)) != text:
+        text = found
+    return re.sub(r' +(?=[ ?.,]|$)', '', text)
+
+
 def held_out(call: str) -> tuple[str, ...]:
     """The wordings of a call that no training reads."""
     words = CALL_WORDS[call]
@@ -375,3 +526,30 @@ def held_out(call: str) -> tuple[str, ...]:
 def for_training(call: str) -> tuple[str, ...]:
     """The wordings of a call for training."""
     return CALL_WORDS[call][: len(CALL_WORDS[call]) - len(held_out(call))]
+
+
+_LEFT_RIGHT = ('left', 'right')
+_TURNS = (
+    _LEFT_RIGHT, ('left', 'right', 'neither'), ('to the left', 'to the right', 'about equal'),
+    ('more to the left', 'more to the right'), ('left', 'right', 'same direction'),
+    ('left', 'right', 'neither, straight on'), ('left', 'right', "it doesn't turn"),
+)  # fmt: skip
+_WAYS = (
+    ('forward', 'backward', 'sideways'), ('forwards', 'backwards', 'hovering'), ('left', 'right'),
+    ('climb', 'fly forward'), ('climb', 'drop', 'neither'), ('up', 'down', 'forward'),
+)  # fmt: skip
+# Options that a question may have besides, by the calls that it asks for.
+CALL_OPTIONS: dict[str, tuple[tuple[str, ...], ...]] = {
+    'motion(turn)': _TURNS,
+    'moves(turned; first)': _TURNS,
+    'moves(turned; last)': _TURNS,
+    'moves(; first)': _WAYS,
+    'moves(; last)': _WAYS,
+    'moves()': _WAYS,
+    'motion(height)': (('higher', 'lower', 'unchanged'), ('up', 'down'), ('higher', 'lower')),
+    'motion(now)': (('moving', 'standing still'), ('moving', 'still')),
+    'motion(any)': (('stayed on one spot', 'moved around'), ('moved', 'stood still')),
+    'where({x})': (_LEFT_RIGHT, ('left', 'right', 'ahead', 'behind'), ('in front', 'behind')),
+    'way_to(start)': (_LEFT_RIGHT, ('left', 'right', 'straight on'), ('left', 'right', 'behind')),
+}
+YES_NO = (('yes', 'no'), ('no', 'yes'), ('yes', 'no', 'unknown'))

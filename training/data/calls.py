@@ -27,7 +27,9 @@ from embodied_r_ros.questions.splits import split_of
 from embodied_r_ros.questions.wordings import FOREIGN, MAP_WORDINGS, UNKNOWN_PROPERTIES
 from embodied_r_ros.reasoning.calls import format_calls, parse_calls, UNKNOWN_CALL
 from embodied_r_ros.reasoning.completions import UNKNOWN
-from embodied_r_ros.reasoning.reading import Call
+from embodied_r_ros.reasoning.reading import asks_yes_no, Call
+from embodied_r_ros.scene.names import resolve, SHAPE_WORDS
+from embodied_r_ros.scene.sightings import LabelParts
 from embodied_r_ros.scene.tools import START
 from embodied_r_ros.types.things import (
     is_held_out_name,
@@ -41,17 +43,20 @@ from embodied_r_ros.types.vocabulary import COLOURS, item_label, SHAPES
 
 from training.data.call_rows import CallRow, outcome_of, scene_of
 from training.data.call_words import (
+    CALL_OPTIONS,
     CALL_WORDS,
     CLOSERS,
+    expand_pattern,
     for_training,
     held_out,
     JOINTS,
     OPENERS,
+    YES_NO,
 )
 from training.data.map_oracle import kind_and_words, route_stops
 from training.data.place_words import MORE_MAP_WORDINGS
 from training.data.random_maps import random_map_moment
-from training.data.reword import expand_pattern, read_wordings
+from training.data.reword import read_wordings
 from training.run.command import run_command
 
 if TYPE_CHECKING:
@@ -63,13 +68,14 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.landmarks import SceneMap
 
 _WORDINGS = Path(__file__).parents[1] / 'wordings'
-_TRAINED = ('household', 'idioms', 'protocols', 'radio', 'second_language')
+_TRAINED = ('household', 'idioms', 'second_language')
 _HELD_OUT = ('survey', 'fresh')
-_OF_ROOM = 16  # questions put together at random about each room
+_OF_ROOM = 48  # questions put together at random about each room
 _ABSENT, _UNANSWERABLE, _TWO, _SYNONYM = 0.12, 0.07, 0.08, 0.25  # shares
 _LOWER, _UNMARKED, _MISTYPED, _OPENED, _CLOSED = 0.5, 0.4, 0.15, 0.2, 0.1
 _FOREIGN_KEPT = 0.35  # share of the questions of kinds that no tool answers
-_COLOURED, _NAMED = 0.12, 0.5  # share of rooms, and of these such with names
+_COLOURED, _NAMED = 0.5, 0.2  # share of rooms, and of these such with names
+_OPTIONAL = 0.3  # share of the questions put together that have options, where there are some
 _OF_TEST_ROOM = 12
 _SHORTEST = 4  # letters of a word that is mistyped
 _ALIKE = 0.6  # share of the absent things that are like one that is there
@@ -237,33 +243,42 @@ class _Writer:
             return self._unanswerable(split, scene, names, rng)
         drafts = [self._one(split, scene, names, rng) for _ in range(1 + (rng.random() < _TWO))]
         call = ' + '.join(draft[1].strip() for draft in drafts)
+        options = drafts[0][2] if len(drafts) == 1 else ()
         if len(drafts) > 1 and 'unknown()' in call:
             return None
         question = drafts[0][0]
-        for other, _ in drafts[1:]:
+        for other, *_ in drafts[1:]:
             question += rng.choice(JOINTS) + other
         kind = '+'.join(sorted({re.split(r'\(', draft[1].strip())[0] for draft in drafts}))
-        return _Draft(kind, _noisy(question, rng, 1.0), (), f' {call}')
+        return _Draft(kind, _noisy(question, rng, 1.0), options, f' {call}')
 
-    def _one(self, split: str, scene: Scene, names: Sequence[str], rng: Random) -> tuple[str, str]:
-        """Words and calls of one question."""
+    def _one(
+        self, split: str, scene: Scene, names: Sequence[str], rng: Random
+    ) -> tuple[str, str, tuple[str, ...]]:
+        """Words, calls and options of one question."""
         choices = list(CALL_WORDS)
         weights = [3.0 if len(CALL_WORDS[c]) > 9 else 1.0 for c in choices]
-        call = rng.choices(choices, weights)[0]
+        kind = call = rng.choices(choices, weights)[0]
         texts = for_training(call) if split != 'test' else held_out(call) or for_training(call)
         text = expand_pattern(rng.choice(texts), rng)
         slots = [slot for slot in 'xyz' if re.search(rf'\{{(a?{slot}s?)\}}', text + call)]
-        labels = rng.sample(scene.labels, min(len(slots), len(scene.labels)))
-        for slot, label in zip(slots, labels, strict=False):
-            is_absent = rng.random() < _ABSENT
-            name = _absent(label, scene, names, rng) if is_absent else label
-            spoken = name if is_absent else _spoken(name, scene, rng)
+        spoken_names = []
+        for slot, label in zip(slots, _labels_for(slots, scene, rng), strict=False):
+            if rng.random() < _ABSENT:
+                name = spoken = _absent(label, scene, names, rng)
+            else:
+                name, spoken = _name_and_words(label, scene, rng)
+            spoken_names.append(spoken)
             call = call.replace(f'{{{slot}}}', name)
             text = text.replace(f'{{{slot}s}}', plural(spoken))
             text = text.replace(f'{{a{slot}}}', with_article(spoken))
             text = text.replace(f'{{{slot}}}', spoken)
+        if '{c}' in text:
+            colour = rng.choice(COLOURS).name
+            text, call = text.replace('{c}', colour), f'count({colour} thing)'
         text = text.replace('{n}', rng.choice(('2', '3', '4', 'two', 'three', '1.5')))
-        return ' '.join(text.split()), f' {call}'
+        options = _options(kind, text, spoken_names, rng) if rng.random() < _OPTIONAL else ()
+        return ' '.join(text.split()), f' {call}', options
 
     def _unanswerable(self, split: str, scene: Scene, names: Sequence[str], rng: Random) -> _Draft:
         """A question that nothing answers, of texts held out or not."""
@@ -334,6 +349,42 @@ def _spoken(name: str, scene: Scene, rng: Random) -> str:
     other = thing.synonym if thing else ''
     is_clear = other and other not in scene.labels
     return other if is_clear and rng.random() < _SYNONYM else name
+
+
+def _labels_for(slots: Sequence[str], scene: Scene, rng: Random) -> list[str]:
+    return rng.sample(scene.labels, min(len(slots), len(scene.labels)))
+
+
+def _name_and_words(label: str, scene: Scene, rng: Random) -> tuple[str, str]:
+    """The name of a thing of the scene in a call, and in people's words.
+
+    What is known by colour and shape is "the red one" or "the red box" to people; where that may
+    be several things, the call says so too.
+    """
+    parts = LabelParts.of(label)
+    if parts.name or not parts.colour:
+        return label, _spoken(label, scene, rng)
+    colour, shape = parts.colour, parts.shape
+    forms = [f'{colour} thing', f'{colour} one', f'{colour} object', label]
+    if shape:
+        forms += [f'{colour} {word}' for word in SHAPE_WORDS[shape]]
+        forms += [f'{shape} {colour} thing', f'{colour} {shape} thing']
+    spoken = rng.choice(forms)
+    meant = resolve(spoken, scene.labels).labels
+    if meant == (label,):
+        return label, spoken
+    return (f'{colour} thing', spoken) if len(meant) > 1 else (label, label)
+
+
+def _options(kind: str, text: str, names: Sequence[str], rng: Random) -> tuple[str, ...]:
+    """Options that go with a question; none: nothing does."""
+    if asks_yes_no(text, ()):
+        return rng.choice(YES_NO)
+    if kind in CALL_OPTIONS:
+        return rng.choice(CALL_OPTIONS[kind])
+    compared = kind.startswith(('nearest(', 'farthest(', 'order(', 'visited('))
+    own = names[:2] if kind.startswith(('nearest({z}', 'order(')) else names
+    return tuple(own) if compared and len(own) > 1 else ()
 
 
 def _absent(label: str, scene: Scene, names: Sequence[str], rng: Random) -> str:

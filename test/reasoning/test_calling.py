@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model that writes calls: they are run, and both readers of a question have to agree."""
+
+from __future__ import annotations
+
+from embodied_r_ros.chat.protocol import ChatMessage
+from embodied_r_ros.reasoning.question import Question, Refusal, RefusalCode
+from embodied_r_ros.types.answers import AnswerKind, Check
+from embodied_r_ros.types.deltas import DeltaKind, Motion, MotionSource, SemanticDelta
+import pytest
+
+from test.reasoning.test_reasoner import ask, ScriptedClient, SECOND_NS
+
+TURNED = tuple(
+    SemanticDelta(
+        number * SECOND_NS,
+        DeltaKind.CHANGE if number else DeltaKind.FIRST,
+        number,
+        max(0, number - 1),
+        action='moved forward 0.5 m, turned left 40°' if number else '',
+        motion=Motion(MotionSource.ODOMETRY, 0.7, 0.0, 0.0, (0.5, 0.0, 0.0), is_metric=True)
+        if number
+        else None,
+    )
+    for number in range(3)
+)
+WHICH = Question('Which way did you turn?')
+
+
+def test_the_model_gets_the_compact_prompt_and_a_grammar() -> None:
+    client = ScriptedClient(' motion(turn)')
+    answer = ask(client, WHICH, TURNED, 2.5, writes='calls')
+    (request,) = client.requests
+    assert request.messages == (ChatMessage('user', answer.prompt),)
+    assert answer.prompt == 'Things: \nQuestion: Which way did you turn?\nCall:'
+    assert 'motion ::= ' in request.grammar
+    assert answer.model.prompt_version == 'calls-1'
+    assert answer.completion == ' motion(turn)'
+
+
+def test_what_both_readers_read_is_verified() -> None:
+    answer = ask(ScriptedClient(' motion(turn)'), WHICH, TURNED, 2.5, writes='calls')
+    assert (answer.text, answer.check) == ('to the left', Check.VERIFIED)
+    assert [call.tool for call in answer.calls] == ['motion']
+    assert answer.evidence()['observations'] == [1, 2, 3]
+
+
+def test_what_one_reader_alone_understands_is_not_verified() -> None:
+    question = Question('Whither was the first bend?')
+    answer = ask(ScriptedClient(' moves(turned; first)'), question, TURNED, 2.5, writes='calls')
+    assert answer.text == 'turned left'
+    assert answer.check is Check.UNCHECKED
+    unread = ask(ScriptedClient(' unknown()'), WHICH, TURNED, 2.5, writes='calls')
+    assert (unread.text, unread.check) == ('to the left', Check.UNCHECKED)
+    assert 'only one of two readers' in unread.check_reason
+
+
+def test_a_question_that_reads_two_ways_is_not_answered() -> None:
+    answer = ask(ScriptedClient(' motion(way)'), WHICH, TURNED, 2.5, writes='calls')
+    assert answer.kind is AnswerKind.UNKNOWN
+    assert 'reads two ways' in answer.sentence
+    assert '1.0 m' in answer.sentence
+    alone = ask(ScriptedClient(' motion(way)'), WHICH, TURNED, 2.5, writes='calls', check=False)
+    assert alone.number == pytest.approx(1.0)
+
+
+def test_what_is_no_call_is_answered_by_the_tools_or_refused() -> None:
+    answer = ask(ScriptedClient('left, I think'), WHICH, TURNED, 2.5, writes='calls')
+    assert (answer.text, answer.model.name) == ('to the left', 'tools')
+    with pytest.raises(Refusal) as refusal:
+        ask(ScriptedClient('left'), WHICH, TURNED, 2.5, writes='calls', check=False)
+    assert refusal.value.code is RefusalCode.FORMAT
