@@ -4,9 +4,10 @@ from __future__ import annotations
 from dataclasses import replace
 import hashlib
 import json
+from pathlib import Path
 import re
 import sys
-from typing import Any, TYPE_CHECKING
+from typing import Any
 
 from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.cli.main import main
@@ -20,12 +21,10 @@ from embodied_r_ros.nodes.doctor import (
     transport_check,
 )
 from embodied_r_ros.serving import model_files
+from embodied_r_ros.serving.profiles import load_profile
 import pytest
 
 from test.chat_server import ChatServer
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_detector_is_the_file_of_its_publisher(
@@ -117,13 +116,13 @@ def test_every_failure_says_what_to_do() -> None:
 
 
 def test_a_model_server_is_asked_what_it_serves() -> None:
-    nano = str(shared_path('models', 'nano'))
-    with ChatServer(models=[{'id': nano}], name=nano) as server:
+    served = load_profile('embedded').servers['reasoner'].model_argument()
+    with ChatServer(models=[{'id': served}], name=served) as server:
         check = server_check(server.url, is_wanted=True)
         assert check.ok
-        assert check.values['digest'] == model_digest(shared_path('models', 'nano'))
-    judge = str(shared_path('models', 'judge'))
-    with ChatServer(models=[{'id': judge}], name=judge) as server:
+        assert check.values['digest'] == model_digest(Path(served))
+    arm = str(shared_path('models', 'arm'))
+    with ChatServer(models=[{'id': arm}], name=arm) as server:
         check = server_check(server.url, is_wanted=True)
         assert not check.ok
         assert 'is not the model of profile embedded' in check.remedy

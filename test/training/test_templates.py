@@ -23,8 +23,8 @@ from training import evaluate, grpo, sft
 from training.data.grpo import GrpoArguments
 from training.data.sft import SftArguments
 from training.eval.generation import chat_text, generate
+from training.run.models import load_tokenizer
 from training.run.templates import fit_examples, fit_messages, keeps_thoughts, render
-from training.tiny.model import load_tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -171,12 +171,6 @@ def percent(share: float | None, digits: int = 0) -> str:
     return '' if share is None or math.isnan(share) else f'{100 * share:.{digits}f} %'
 
 
-def execution_cell(figures: Mapping[str, Any]) -> str:
-    """`execution` of a report: `96.8 % of 400`; empty: nothing could be followed."""
-    rate = percent(figures['consistency'], 1)
-    return f'{rate} of {figures["n"]}' if rate else ''
-
-
 def rate_cell(figures: Mapping[str, Any]) -> str:
     """`accuracy` in per cent with its interval: `88.0 % (84.3 to 91.3)`."""
     interval = figures['interval_95']
