@@ -27,13 +27,6 @@ from training.data.selection import rows_of_split
 from training.data.vision import rows_with_images
 from training.eval.arm_baselines import arm_baselines
 from training.eval.arm_baselines import table as arm_table
-from training.eval.document_tables import (
-    add_markdown_option,
-    DocumentTable,
-    percent,
-    rate_cell,
-    write_cells,
-)
 from training.eval.generation import generate, model_identity
 from training.eval.grading import (
     best_constant,
@@ -267,28 +260,6 @@ def table(report: dict[str, Any]) -> str:
     return '\n'.join(lines)
 
 
-def document_table(report: dict[str, Any], column: str) -> tuple[DocumentTable, list[Any]]:
-    """The figures as a column of a table in a document, with its lines."""
-    both = [report['unknown'][key] for key in ('precision', 'recall')]
-    lines = [
-        ('accuracy', rate_cell(report)),
-        *(
-            (f'{name.replace(" ", "-")} words', rate_cell(rates))
-            for name, rates in report['by_wording'].items()
-        ),
-        ('best constant answer', percent(report['majority_baseline'], 1)),
-        ('question only', percent(report['question_only_accuracy'], 1)),
-        ('format', percent(report['format'], 1)),
-        ('consistency, judged', percent(report['consistency'], 1)),
-        ('unknown: precision, recall', ', '.join('-' if v is None else f'{v:.2f}' for v in both)),
-        *(
-            (kind, f'{percent(e["accuracy"])} of {e["n"]}')
-            for kind, e in report['by_type'].items()
-        ),
-    ]
-    return DocumentTable('training.evaluate', 'figures', ('', column)), lines
-
-
 def _rate(value: float | None) -> str:
     return f'{"-":>6}' if value is None else f'{value:6.1%}'
 
@@ -336,12 +307,6 @@ def _parser() -> argparse.ArgumentParser:
     add_judge_option(parser)
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the report here too')
     parser.add_argument('--html', type=Path, metavar='FILE', help='and as a page to look at')
-    add_markdown_option(parser)
-    parser.add_argument(
-        '--column',
-        metavar='NAME',
-        help='of that table, which has one for each run; default: MODEL',
-    )
     return parser
 
 
@@ -376,7 +341,6 @@ def _run(args: argparse.Namespace) -> int:
     if args.html:
         write_whole(args.html, report_page(report), makes_folder=True)
     sys.stdout.write(table(report) + '\n')
-    write_cells(args, dict([document_table(report, args.column or args.model)]))
     return 0
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.files import write_whole
 
-from training.eval.document_tables import add_markdown_option, write_cells
 from training.experiments import models
 from training.experiments.config import read_experiment
 from training.run.command import run_command
@@ -31,7 +30,6 @@ def _run(args: argparse.Namespace) -> int:
     write_whole(out / 'report.json', json.dumps(report, indent=2) + '\n', makes_folder=True)
     write_whole(out / 'report.html', models.page(report), makes_folder=True)
     sys.stdout.write(f'{models.text(report)}\n{out / "report.html"}\n')
-    write_cells(args, models.tables(report))
     return 0
 
 
@@ -39,7 +37,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run an experiment, write its report, and print it in short."""
     parser = argparse.ArgumentParser(prog='training.experiment', description=__doc__)
     parser.add_argument('--config', required=True, type=Path, metavar='FILE')
-    add_markdown_option(parser)
     return run_command(parser, _run, arguments)
 
 

@@ -372,7 +372,7 @@ def test_shipped_model_reads_scenes_as_long_as_it_is_served(
     arm = shared_path('models', 'arm')
     for words in ([arm], [arm, '--token-budget', 700], [tmp_path / 'weights']):
         assert run(tmp_path, 'vsi-bench', '--rows', rows, '--model', *words) == (2, {})
-    served = load_profile('embedded').reasoner['token_budget']
+    served = load_profile('embedded-arm').reasoner['token_budget']
     assert budgets == [served, 700, MemoryConfig.token_budget]
     assert served < MemoryConfig.token_budget
 

@@ -275,5 +275,5 @@ def test_shipped_model_reads_scenes_as_long_as_it_is_served(
     command = ['--rows', str(tmp_path / 'rows.jsonl'), '--cache', 'none', '--judge', 'none']
     for words in ([arm], [arm, '--token-budget', '700'], [url]):
         assert evaluate.main([*command, '--model', *words]) == 2
-    served = load_profile('embedded').reasoner['token_budget']
+    served = load_profile('embedded-arm').reasoner['token_budget']
     assert budgets == [served, 700, MemoryConfig.token_budget]

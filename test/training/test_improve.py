@@ -145,7 +145,9 @@ def test_steps_may_be_forks_that_share_what_was_said(
 ) -> None:
     monkeypatch.setattr(command, '_SLOW_TO_IMPORT', ())
     given = [str(tmp_path), '--out', str(tmp_path / 'out'), '--slot', str(tmp_path / 's')]
-    args = improve._parser().parse_args([*given, '--fork', '--cache', str(tmp_path / 'said')])
+    args = improve._parser().parse_args(
+        [*given, '--fork', '--cache', str(tmp_path / 'said'), '--model', ARM]
+    )
     improvement = Improvement(args)
     assert improvement.cache == ('--cache', (tmp_path / 'said').resolve())
     (tmp_path / 'good.json').write_text('{"a": 1}')

@@ -234,7 +234,6 @@ def test_a_vision_model_is_compared_with_one_that_is_told(
     folder: Path, eyes: Path, tmp_path: Path
 ) -> None:
     values = {
-        'kind': 'models',
         'models': {'told': str(eyes.parent / 'language'), 'shown': str(eyes)},
         'images': {'shown': str(folder / 'images')},
         'rows': {'arm': str(folder / 'shown.jsonl')},

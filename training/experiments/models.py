@@ -17,12 +17,6 @@ from training.data.grpo import GrpoArguments
 from training.data.selection import rows_of_split
 from training.data.sft import SftArguments
 from training.data.vision import rows_with_images
-from training.eval.document_tables import (
-    difference_cell,
-    DocumentTable,
-    percent,
-    rate_cell,
-)
 from training.eval.report_page import html_page, interval_text, rate_text, ReportSection
 from training.evaluate import draw_rows, evaluate, opened_cache
 from training.experiments.figures import bar_of, bars, charts_of, curves, means_of, means_table
@@ -159,59 +153,6 @@ def text(report: dict[str, Any]) -> str:
         for mean in report['means']
     ]
     return '\n'.join(lines)
-
-
-_COLUMNS = ('accuracy', 'against the first', 'format', 'words')
-
-
-def tables(report: dict[str, Any]) -> dict[DocumentTable, list[tuple[str, ...]]]:
-    """Of each file of rows the grid and its types, and the means, as tables of a document."""
-    made: dict[DocumentTable, list[tuple[str, ...]]] = {}
-    for file in dict.fromkeys(cell['rows'] for cell in report['cells']):
-        cells = [cell for cell in report['cells'] if cell['rows'] == file]
-        means = [mean for mean in report['means'] if mean['rows'] == file]
-        grid = DocumentTable('training.experiment', file, ('', *_COLUMNS))
-        made[grid] = [*map(_cells_of, cells), *((*_mean_cells(mean), '', '') for mean in means)]
-        types = {cell['model']: cell['by_type'] for cell in cells}
-        types |= {_mean_name(mean): mean['by_type'] for mean in means}
-        made[DocumentTable('training.experiment', f'{file}, by type', ('', *types))] = [
-            (kind, *(percent(one[kind]['accuracy']) for one in types.values()))
-            for kind in cells[0]['by_type']
-        ]
-    return made | _means_by_rows(report)
-
-
-def _cells_of(cell: dict[str, Any]) -> tuple[str, ...]:
-    return (
-        cell['model'],
-        rate_cell(cell),
-        difference_cell(cell['against_first']),
-        percent(cell['format'], 1),
-        f'{cell["words"]:.0f}',
-    )
-
-
-def _mean_name(mean: dict[str, Any]) -> str:
-    return f'{mean["recipe"]}, mean'
-
-
-def _mean_cells(mean: dict[str, Any]) -> tuple[str, ...]:
-    return _mean_name(mean), rate_cell(mean), difference_cell(mean['against_first'])
-
-
-def _means_by_rows(report: dict[str, Any]) -> dict[DocumentTable, list[tuple[str, ...]]]:
-    """One line for each file of rows: the first model, the means, and what they gain on it."""
-    first = report['cells'][0]['model']
-    recipes = list(dict.fromkeys(mean['recipe'] for mean in report['means']))
-    means = {(mean['rows'], mean['recipe']): mean for mean in report['means']}
-    head = ('rows', first, *recipes, *(f'{recipe} against {first}' for recipe in recipes))
-    lines = []
-    for cell in report['cells']:
-        if cell['model'] == first and recipes:
-            own = [means[cell['rows'], recipe] for recipe in recipes]
-            gains = [difference_cell(mean['against_first']) for mean in own]
-            lines.append((cell['rows'], rate_cell(cell), *map(rate_cell, own), *gains))
-    return {DocumentTable('training.experiment', 'means', head): lines} if lines else {}
 
 
 def page(report: dict[str, Any]) -> str:
