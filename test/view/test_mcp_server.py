@@ -209,5 +209,5 @@ def test_a_shipped_model_reads_recordings_as_long_as_it_is_served(
     )
     for model in (str(shared_path('models', 'arm')), 'http://127.0.0.1:9'):
         assert main(['mcp', str(tmp_path), '--model', model]) == 0
-    served = load_profile('embedded').reasoner['token_budget']
+    served = load_profile('embedded-arm').reasoner['token_budget']
     assert budgets == [served, ReasonerConfig.token_budget]
