@@ -2,9 +2,9 @@
 """`python -m bench [NAME [OPTION…]]`: measure speed and quality against baselines and budgets.
 
 Without a name, all benches run as they are, each in a process of its own, but for the soak, which
-takes its time, the boot, which needs an installation, and the one that needs a GPU; with one, its
-options are listed by --help, and --markdown PAGE.md puts its tables into a document. Exit code 1
-says that a budget is not met, or that a bench did not come to its end.
+takes its time, the boot, which needs an installation, and those that need a GPU or files;
+with one, its options are listed by --help, and --markdown PAGE.md puts its tables into a document.
+Exit code 1 says that a budget is not met, or that a bench did not come to its end.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ BENCHES = {
     'episodes': 'what a recording loses when it is killed or cut, and how long repair takes',
     'fleet': 'recordings on Ray: overhead, cores, 100,000 that take no time',
     'gpu': 'memory and speed on a GPU: the shapes of large models, a GRPO step',
-    'history': 'what the prompt still tells after 10, 100 and 1,000 deltas',
-    'injection': 'signs that give orders: do answers follow them, does the gate hold',
     'keyframes': 'overlap against rendered truth, time per image, rate from a bag',
     'keypoints': 'keypoints of demonstrations against those known by construction',
     'live': 'a live camera over DDS: images lost, latency, share of a core',
@@ -45,13 +43,11 @@ BENCHES = {
     'placing': 'where things on a table are said to be, against where they are',
     'recovery': 'nodes, model server and camera fail: time back to a fresh answer',
     'rows': 'rows from bags: times real time, and memory by the number of bags',
-    'map_teacher': 'what maps of recordings teach wrongly, by the true layout of rooms',
     'questions': 'plain questions of people about recordings: right, unknown, wrong',
     'scene': 'landmark maps against what is true of rooms and of real recordings',
-    'sharing': 'a GRPO step that reads each prompt once, against TRL as it is',
     'transport': 'images lost between a camera and the extractor, with and without our settings',
     'soak': 'everything for half an hour: memory, handles, latency and drops over time',
-    'training': 'where the time of a GRPO step goes; share of the rewards with their judge',
+    'training': 'where the time of a GRPO step goes, as TRL computes it and with shared prefixes',
 }
 
 

@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument('--asks', type=some_count, default=10, help='how often to ask')
     parser.add_argument(
-        '--model', type=Path, metavar='FOLDER', help='of the reasoner (default: models/nano)'
+        '--model', type=Path, metavar='FOLDER', help='of the reasoner (default: models/arm)'
     )
     parser.add_argument(
         '--map', action='store_true', help='ask about the scene map, which the prompt then holds'
@@ -89,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Measure, and tell whether the budget is met."""
-    model = args.model or shared_path('models', 'nano')
+    model = args.model or shared_path('models', 'arm')
     figures = measure(args.asks, model, asks_map=args.map)
     budget = Budget(
         'question to first text, p50', figures.first_text_p50_s, _FIRST_TEXT_LIMIT_S, 's'

@@ -36,9 +36,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 from bench import training
 from training.eval.document_tables import DocumentTable, percent, write_tables
 from training.eval.generation import chat_text
-from training.judge.models import load_judge
-from training.run.rewards import three_rewards
-from training.tiny.model import CHAT_TEMPLATE, load_tokenizer
+from training.run.models import load_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +45,12 @@ _RECIPE = Path(__file__).resolve().parents[1] / 'training' / 'configs' / 'qwen2.
 _PIXELS = {'shortest_edge': 65_536, 'longest_edge': 307_200}  # as the profiles have it
 _SIZE = 640, 480
 _LEAST_PART_S = 0.05  # of a table: less is 0.0 s, as of rewards where nothing is well-formed
+# ChatML, as Qwen2.5 has it, without its default system message.
+_CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' "
+    "+ message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
 _VISION_TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' }}"
     "{% for part in message['content'] %}{% if part['type'] == 'image' %}"
@@ -147,7 +151,7 @@ def build(name: str, device: str) -> Any:
 def reader_of(name: str, tokenizer: Any) -> Any:
     """What makes tensors of prompts: the tokenizer, or a processor for texts and images."""
     if 'vision_config' not in SHAPES[name]:
-        tokenizer.chat_template = CHAT_TEMPLATE
+        tokenizer.chat_template = _CHAT_TEMPLATE
         return tokenizer
     from transformers import Qwen2VLImageProcessor, Qwen3VLProcessor, Qwen3VLVideoProcessor
 
@@ -251,7 +255,7 @@ def served_figures(args: argparse.Namespace, rows: Path, folder: Path) -> dict[s
 
 
 def step_figures(folder: Path, rows: Path, args: argparse.Namespace) -> training.TrainerFigures:
-    """The first step of the recipe with the model of a folder, which is its own judge.
+    """The first step of the recipe with the model of a folder, and without a judge.
 
     The first alone: what never ends is generated token by token, which takes minutes.
     """
@@ -261,7 +265,7 @@ def step_figures(folder: Path, rows: Path, args: argparse.Namespace) -> training
     how += f' --prompts {args.prompts} --completions 8 --tokens {args.completion_tokens}'
     options = parser.parse_args(how.split())
     options.steps = 0
-    return training.measure(three_rewards(load_judge([str(folder)])), rows, options)
+    return training.measure(rows, options)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

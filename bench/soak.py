@@ -26,7 +26,6 @@ from embodied_r_msgs.msg import Keyframe
 from embodied_r_ros.bags.messages import stamp_ns_from_msg
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import EmbodiedRError
-from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.demo.client import demo_client
 from embodied_r_ros.nodes.run import NodeProcesses
@@ -93,8 +92,7 @@ class ShippedServer:
         """Start it; its logs go into the folder."""
         self._folder = folder
         config = load_profile('embedded').servers['reasoner']
-        model = str(shared_path('models', 'nano'))
-        config = replace(config, model=model, port=free_port(), promoted='')
+        config = replace(config, port=free_port(), promoted='')
         self._profile = Profile('soak', servers={'reasoner': config})
         self.chat = config.client()
         self.start()
@@ -174,7 +172,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--question', type=float, default=10.0, metavar='S', help='between questions')
     add('--restart', type=float, default=120.0, metavar='S', help='between restarts of the server')
     add('--sample', type=float, default=5.0, metavar='S', help='between samples')
-    light = 'shipped: models/nano as in use; light: a server without a model, for small machines'
+    light = 'shipped: what `embedded` serves; light: a server without a model, for small machines'
     add('--server', choices=('shipped', 'light'), default='shipped', help=light)
     add('--out', type=Path, default=Path('out/soak'), help='folder of soak.json and soak.png')
 

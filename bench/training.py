@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the time of a GRPO step goes: generation, forward, backward, and each reward.
+"""Where the time of a GRPO step goes, and what it saves to compute nothing of a batch twice.
 
-A recipe (training/configs/nano.yaml) on rows of simulated rooms, twice in one run: with a constant
-reward as the baseline, and with the three rewards and their judge. The learning rate is 0, so that
-both see the same prompts and write the same completions. The first step warms up. Transformers
-generates, also where the recipe has vLLM do it.
+A recipe (training/configs/improve-grpo.yaml) on rows of simulated rooms, twice in one run: as TRL
+computes it, which is the baseline, and with shared prefixes (training/run/shared_prefix.py).
+The learning rate is 0, so that both see the same prompts and write the same completions. The first
+step warms up. Transformers generates, also where the recipe has vLLM do it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.cli.arguments import some_count
-from embodied_r_ros.common.errors import ConfigError, InputError
+from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.questions.collect import rows_of, RowsRecipe
 from embodied_r_ros.questions.coverage import Coverage
@@ -34,20 +34,17 @@ from trl import GRPOConfig, TrlParser
 
 from bench.report import Budget, print_budgets
 from training.data.grpo import GrpoArguments
-from training.eval.document_tables import DocumentTable, percent, write_tables
+from training.eval.document_tables import DocumentTable, write_tables
 from training.grpo import trainer_of
-from training.judge.models import load_judge
 from training.run.rewards import three_rewards
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from training.run.rewards import Completions, Reward
-
-_CONFIG = Path(__file__).resolve().parents[1] / 'training' / 'configs' / 'nano.yaml'
+_CONFIG = Path(__file__).resolve().parents[1] / 'training' / 'configs' / 'improve-grpo.yaml'
 _PROMPTS_AT_ONCE = 8  # in a backward pass, as in the recipe
-_LIMIT = 0.15
+_LIMIT = 0.6  # of the baseline's time
 _STEP, _REST = 'step', 'rest'
 _GENERATION, _FORWARD, _BACKWARD = 'generation', 'forward', 'backward, optimizer'
 
@@ -57,7 +54,6 @@ class TrainerFigures:
     """What was measured of one trainer, over the steps after the first."""
 
     parts_s: dict[str, float]  # median time of each part of a step, and of the whole `step`
-    reward_share: float  # of a step, median
     completion_tokens: float  # mean
     gpu_gib: float = 0.0  # the most memory that tensors took; 0 without a GPU
 
@@ -123,18 +119,23 @@ class StepTimer(TrainerCallback):  # type: ignore[misc]
         self.steps.append({**self._parts, _REST: rest_s, _STEP: whole_s})
 
 
-PARTS = DocumentTable(
-    'bench training', 'parts', ('median of a step', 'constant reward', 'three rewards', 'share')
+STEPS = DocumentTable(
+    'bench training', 'steps', ('median of a step', 'plain', '`share_prefixes`', 'ratio')
 )
-TABLES = (PARTS,)
+TABLES = (STEPS,)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add = parser.add_argument
-    add('--config', type=Path, metavar='FILE', default=_CONFIG, help='recipe (default: nano.yaml)')
-    add('--model', metavar='DIR', help='default: models/nano')
-    add('--judge', metavar='DIR_OR_URL', help='default: the shipped judge, else models/nano')
+    add(
+        '--config',
+        type=Path,
+        metavar='FILE',
+        default=_CONFIG,
+        help='recipe (default: improve-grpo)',
+    )
+    add('--model', metavar='DIR', help='default: models/arm')
     add('--prompts', type=some_count, default=8, help='prompts per step (%(default)s)')
     add('--completions', type=some_count, default=8, help='completions per prompt (%(default)s)')
     add('--steps', type=some_count, default=3, help='steps after the first (%(default)s)')
@@ -147,49 +148,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Measure, print, and tell whether the budget is met."""
-    judge = args.judge or default_judge()
-    rewards = three_rewards(load_judge([judge]))
+    """Measure, print, and tell whether enough is saved."""
     with tempfile.TemporaryDirectory() as scratch:
         rows = args.rows or make_rows(Path(scratch), args.rooms, args.seed)
-        by_reward = {
-            'constant': measure([constant_reward] * len(rewards), rows, args),
-            'rewards': measure(rewards, rows, args),
-        }
+        plain, shared = (measure(rows, args, shared=shares) for shares in (False, True))
     print(
         f'{args.steps} steps of {args.prompts} x {args.completions} completions with '
-        f'{by_reward["rewards"].completion_tokens:.0f} tokens (mean), judge {judge}'
+        f'{shared.completion_tokens:.0f} tokens (mean)'
     )
-    print(table(by_reward['constant'], by_reward['rewards']))
-    budget = Budget(
-        'rewards with the judge', by_reward['rewards'].reward_share, _LIMIT, 'of a step'
-    )
+    print(f'{"median of a step":24} {"plain":>10} {"shared":>10} {"ratio":>8}')
+    times = [
+        (part.replace('_', ' '), s, shared.parts_s[part]) for part, s in plain.parts_s.items()
+    ]
+    for part, a, b in times:
+        print(f'{part:24} {a:>8.3f} s {b:>8.3f} s {b / max(a, 1e-9):>8.2f}')
+    ratio = shared.parts_s[_STEP] / plain.parts_s[_STEP]
+    budget = Budget('a step with shared prefixes', ratio, _LIMIT, 'of the time without')
     print_budgets([budget])
-    write_tables(args, {PARTS: _rows(by_reward['constant'], by_reward['rewards'])})
+    cells = [(p, f'{a:.1f} s', f'{b:.1f} s', f'{b / max(a, 1e-9):.2f}') for p, a, b in times]
+    write_tables(args, {STEPS: cells})
     if args.json:
-        figures = {name: asdict(figure) for name, figure in by_reward.items()}
-        args.json.write_text(
-            json.dumps({'judge': judge, **figures, 'budgets': [budget.to_json()]}, indent=2) + '\n'
-        )
+        figures = {'plain': asdict(plain), 'shared': asdict(shared), 'budgets': [budget.to_json()]}
+        args.json.write_text(json.dumps(figures, indent=2) + '\n')
     return 0 if budget.is_met else 1
-
-
-def _rows(constant: TrainerFigures, rewarded: TrainerFigures) -> list[tuple[str, ...]]:
-    """The parts of a step, for a table."""
-    rows: list[tuple[str, ...]] = []
-    for part, seconds in rewarded.parts_s.items():
-        baseline = f'{constant.parts_s[part]:.2f} s' if part in constant.parts_s else ''
-        share = '' if part == _STEP else percent(seconds / rewarded.parts_s[_STEP], 1)
-        rows.append((part.replace('_', ' '), baseline, f'{seconds:.2f} s', share))
-    return rows
-
-
-def default_judge() -> str:
-    """The shipped judge; while there is none, the reasoner, which is of the same size."""
-    try:
-        return str(shared_path('models', 'judge'))
-    except ConfigError:
-        return str(shared_path('models', 'nano'))
 
 
 def make_rows(folder: Path, rooms: int, seed: int) -> Path:
@@ -206,18 +187,11 @@ def make_rows(folder: Path, rooms: int, seed: int) -> Path:
     return rows
 
 
-def constant_reward(completions: Completions, **_: Any) -> list[float]:
-    """The baseline, which costs nothing."""
-    return [0.0] * len(completions)
-
-
-def measure(
-    rewards: Sequence[Reward], rows: Path, args: argparse.Namespace, *, shared: bool = True
-) -> TrainerFigures:
+def measure(rows: Path, args: argparse.Namespace, *, shared: bool = True) -> TrainerFigures:
     """Train for some steps, and time each; `shared`: a prompt is read once for its group."""
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    timer = StepTimer()
+    timer, rewards = StepTimer(), three_rewards(None)
     names = [reward.__name__ for reward in rewards]
     timed = [timer.timed(name, reward) for name, reward in zip(names, rewards, strict=True)]
     with tempfile.TemporaryDirectory() as out:
@@ -228,11 +202,9 @@ def measure(
         trainer.train()
     steps = timer.steps[1:] or timer.steps
     parts = dict.fromkeys([_GENERATION, _FORWARD, _BACKWARD, *names, _REST, _STEP])
-    shares = [sum(step[name] for name in set(names)) / step[_STEP] for step in steps]
     logs = [log for log in trainer.state.log_history if 'completions/mean_length' in log]
     return TrainerFigures(
         {part: float(np.median([step[part] for step in steps])) for part in parts},
-        float(np.median(shares)),
         float(np.mean([log['completions/mean_length'] for log in logs[1:] or logs])),
         peak_gib(),
     )
@@ -253,7 +225,7 @@ def settings(rows: Path, out: Path, args: argparse.Namespace) -> tuple[GrpoArgum
         raise InputError(msg)
     overrides = {
         'rows': rows,
-        'model': args.model or shared_path('models', 'nano'),
+        'model': args.model or shared_path('models', 'arm'),
         'samples': '',  # of the recipe's own rows
         'output_dir': out,
         'threads': 0,
@@ -276,15 +248,3 @@ def settings(rows: Path, out: Path, args: argparse.Namespace) -> tuple[GrpoArgum
     parser = TrlParser((GrpoArguments, GRPOConfig))
     arguments, config = parser.parse_args_and_config(['--config', str(args.config), *words])
     return arguments, config
-
-
-def table(constant: TrainerFigures, rewarded: TrainerFigures) -> str:
-    """Both trainers side by side, as text."""
-    whole_s = rewarded.parts_s[_STEP]
-    lines = [f'{"median of a step":20} {"constant reward":>16} {"three rewards":>14} {"share":>8}']
-    for part, seconds in rewarded.parts_s.items():
-        baseline = f'{constant.parts_s[part]:.3f} s' if part in constant.parts_s else ''
-        lines.append(f'{part:20} {baseline:>16} {seconds:>12.3f} s {seconds / whole_s:>8.1%}')
-    ratio = whole_s / constant.parts_s[_STEP]
-    lines.append(f'A step takes {ratio:.2f} times as long as with a constant reward.')
-    return '\n'.join(lines)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The whole circle on a laptop: `python -m examples.circle` (or `make circle`).
 
-Rooms are simulated and collected, and questions derived; a reasoner is trained, evaluated and
+Rooms are simulated and collected, and questions derived; a model is trained, evaluated and
 promoted; nodes that run answer with it, and it is rolled back. Every command is printed before it
-runs. The settings are tiny, so the candidate is an exercise, not a better model.
+runs. The settings are tiny, so the candidate is an exercise, not a better model, whatever model it
+starts from.
 """
 
 from __future__ import annotations
@@ -27,22 +28,22 @@ from examples.robot import running
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_START = ROOT / 'models' / 'nano'
+_START = ROOT / 'models' / 'arm'
 _STEP_S = 1800.0
 _SHOWN = ('training.evaluate', 'training.compare', 'training.promote')
 # With this seed 6 of 16 rooms are held out as test, 2 as validation: splits go by the room's name.
 _ROOMS = ('--episodes', '16', '--seed', '60220')
 _TEST_ROWS = 60
 # What is let through when the gate has refused: anything, and the manifest says so.
-_REHEARSAL = ('--min-gain=-1', '--min-format=0', '--min-consistency=0', '--max-unknown-loss=1')
+_REHEARSAL = ('--min-gain=-1', '--min-format=0', '--max-unknown-loss=1')
 
 
 class Circle:
     """The steps, each in the folders that the ones before it left."""
 
-    def __init__(self, out: Path, judge: str) -> None:
-        """Take the output folder, which is empty, and the judge of consistency."""
-        self.out, self.judge = out, judge
+    def __init__(self, out: Path, start: Path) -> None:
+        """Take the output folder, which is empty, and the model to start from."""
+        self.out, self.start = out, start
         self.rows, self.slot = out / 'rows.jsonl', out / 'slot'
         self.candidate = out / 'candidate'
         self._begin = time.monotonic()
@@ -71,19 +72,19 @@ class Circle:
         self.step('embodied-r', 'questions', episodes, '--out', self.rows)
 
     def train(self) -> None:
-        """A few steps on reasoning traces, then a few of reinforcement learning."""
+        """A few steps on answers, then a few of reinforcement learning."""
         sft, grpo = self.out / 'sft', self.out / 'grpo'
         common = ('--rows', self.rows, '--output_dir')
         config = 'training/configs/circle-{}.yaml'.format
-        self.step('training.sft', '--config', config('sft'), *common, sft)
-        words = ('--config', config('grpo'), '--model', sft, '--judge', self.judge)
+        self.step('training.sft', '--config', config('sft'), '--model', self.start, *common, sft)
+        words = ('--config', config('grpo'), '--model', sft)
         self.step('training.grpo', *words, *common, grpo)
         self.step('training.release', grpo, self.candidate)
 
     def evaluate(self) -> None:
         """Start and candidate on the rooms that were held out, and how they differ."""
         reports = [self.out / f'{name}.json' for name in ('start', 'candidate')]
-        for model, report in zip((_START, self.candidate), reports, strict=True):
+        for model, report in zip((self.start, self.candidate), reports, strict=True):
             words = ('--model', model, '--json', report)
             self.step('training.evaluate', *words, *self._graded())
         self.step('training.compare', *reports, '--html', self.out / 'comparison.html')
@@ -94,8 +95,9 @@ class Circle:
         Raises:
             EmbodiedRError: It could not be examined.
         """
-        words = ('training.promote', self.candidate, *self._graded(), '--slot', self.slot)
-        words += ('--by', 'examples.circle', '--latency-rows')
+        words = ('training.promote', self.candidate, '--against', self.start, *self._graded())
+        words += ('--profile', 'embedded-arm', '--slot', self.slot, '--by', 'examples.circle')
+        words += ('--latency-rows',)
         if self.step(*words, 5, well=(0, 1)) == 0:
             return True
         if not list(self.slot.glob('refusals/*.json')):  # 1 is also the code of a failure
@@ -114,8 +116,8 @@ class Circle:
         """
         held_out = next(row for row in read_rows(self.rows) if row.split == 'test').episode_id
         source = self.out / 'rooms' / f'episode_{held_out.rpartition("-")[2]}'
-        start, candidate = model_digest(_START), model_digest(self.candidate)
-        with running(source, self.out, self.slot, self.say) as robot:
+        start, candidate = model_digest(self.start), model_digest(self.candidate)
+        with running(source, self.out, self.slot, self.start, self.say) as robot:
             spoke = {'before': robot.answer_of(start).model.digest}
             passed = self.promote()
             spoke['promoted'] = robot.answer_of(candidate).model.digest
@@ -125,7 +127,7 @@ class Circle:
 
     def _graded(self) -> tuple[object, ...]:
         words = ('--rows', self.rows, '--split', 'test', '--limit', _TEST_ROWS)
-        return *words, '--judge', self.judge, '--cache', self.out / 'cache'
+        return *words, '--cache', self.out / 'cache'
 
 
 def summary(out: Path, spoke: dict[str, str], *, passed: bool) -> str:
@@ -147,10 +149,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     parser = argparse.ArgumentParser(prog='examples.circle', description=__doc__)
     parser.add_argument('--out', type=Path, default=Path('out/circle'), help='(%(default)s)')
-    parser.add_argument('--judge', default='models/judge', help='folder or URL (%(default)s)')
+    parser.add_argument('--model', type=Path, default=_START, help='the start (%(default)s)')
     args = parser.parse_args(arguments)
     try:
-        circle = Circle(_prepare_output(args.out.resolve(), args.judge), args.judge)
+        circle = Circle(_prepare_output(args.out.resolve()), args.model.resolve())
         circle.collect()
         circle.train()
         circle.evaluate()
@@ -165,15 +167,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _prepare_output(out: Path, judge: str) -> Path:
-    """The output folder, made; the judge is there.
+def _prepare_output(out: Path) -> Path:
+    """The output folder, made.
 
     Raises:
-        InputError: It is not empty, or there is no judge.
+        InputError: It is not empty.
     """
-    if '://' not in judge and not (ROOT / judge / 'config.json').is_file():
-        msg = f'{judge} holds no judge, which reinforcement learning needs: give --judge'
-        raise InputError(msg)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         msg = f'{out} is not an empty folder: remove it, or choose another'
         raise InputError(msg)

@@ -76,9 +76,9 @@ class RobotNodes:
 
 @contextmanager
 def running(
-    source: Path, out: Path, slot: Path, say: Callable[[str], None]
+    source: Path, out: Path, slot: Path, model: Path, say: Callable[[str], None]
 ) -> Iterator[RobotNodes]:
-    """Serve the embedded profile with a slot of its own, start the nodes, show them a recording.
+    """Serve a model with a slot of its own, start the nodes, show them a recording.
 
     Everything is recorded as an episode, which is in `out/bag` in the end.
 
@@ -86,6 +86,7 @@ def running(
         source: The recording.
         out: Folder for the episode, and in it `logs`.
         slot: Slot that the server is to follow.
+        model: Folder of what is served while the slot is empty.
         say: Told what happens, a line at a time.
 
     Raises:
@@ -93,8 +94,8 @@ def running(
     """
     logs = out / 'logs'
     profile = out / 'robot.yaml'
-    values = yaml.safe_load(shared_path('config', 'models', 'embedded.yaml').read_text())
-    values['servers']['reasoner'] |= {'port': 0, 'promoted': str(slot)}
+    values = yaml.safe_load(shared_path('config', 'models', 'embedded-arm.yaml').read_text())
+    values['servers']['reasoner'] |= {'model': str(model), 'port': 0, 'promoted': str(slot)}
     profile.write_text(yaml.safe_dump(values))
     play = playable(source, out)
     say('starting the model server')

@@ -27,26 +27,16 @@ from training.data.selection import rows_of_split
 from training.data.vision import rows_with_images
 from training.eval.arm_baselines import arm_baselines
 from training.eval.arm_baselines import table as arm_table
-from training.eval.document_tables import (
-    add_markdown_option,
-    DocumentTable,
-    execution_cell,
-    percent,
-    rate_cell,
-    write_cells,
-)
-from training.eval.execution import executed_consistency
 from training.eval.generation import generate, model_identity
 from training.eval.grading import (
     best_constant,
     Grade,
     grade_completions,
     grade_with_consistency,
-    oracle_grades,
 )
+from training.eval.judging import add_judge_option, judge_of
 from training.eval.report_page import interval_text, report_page
 from training.eval.statistics import bootstrap_interval
-from training.judge.models import add_judge_option, judge_of
 from training.run.command import run_command
 
 if TYPE_CHECKING:
@@ -54,7 +44,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.questions.row import Row
 
-    from training.judge.cases import Judge
+    from training.eval.judging import Judge
 
 
 Item = TypeVar('Item')
@@ -91,7 +81,6 @@ def evaluate(
         'interval_95': bootstrap_interval(right, scenes),
         'format': _mean([float(g.format) for g in grades]),
         'consistency': mean_known([g.consistency for g in grades]),
-        'execution': execution_figures(rows, completions),
         'words': _mean([len(text.split()) for text in completions]),
         'by_type': _beside_blind(by_type(rows, grades), by_type(rows, blind), constants(rows)),
         'by_wording': by_wording(rows, grades),
@@ -103,7 +92,7 @@ def evaluate(
         'model': model,
         'identity': model_identity(model),
         'sampling': asdict(sampling),
-        'arms': arm_baselines(rows, memory),
+        'arms': arm_baselines(rows),
         'by_scene': by_scene(rows, grades),
         'outcomes': _outcomes(rows, grades, memory),
     }
@@ -133,13 +122,6 @@ def mean_known(values: Sequence[float | None]) -> float | None:
     """Mean of the values that are known; None: none is."""
     values_known = [value for value in values if value is not None]
     return _mean(values_known) if values_known else None
-
-
-def execution_figures(rows: Sequence[Row], completions: Sequence[str]) -> dict[str, Any]:
-    """How many reasonings end in figures that can be followed, and how often to the answer."""
-    verdicts = list(map(executed_consistency, rows, completions))
-    judged_count = sum(verdict is not None for verdict in verdicts)
-    return {'n': judged_count, 'consistency': mean_known(verdicts)}
 
 
 def by_type(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[str, Any]]:
@@ -248,24 +230,20 @@ def unknown_rates(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, flo
 
 def table(report: dict[str, Any]) -> str:
     """The report as text."""
-    oracle = report.get('oracle')
     lines = [
         f'{"accuracy":<22} {report["accuracy"]:6.1%} {interval_text(report["interval_95"])}',
         f'{"rows":<22} {report["n"]:6}  (of {len(report["by_scene"])} scenes)',
         f'{"majority answer":<22} {report["majority_baseline"]:6.1%}',
         f'{"question only":<22} {report["question_only_accuracy"]:6.1%}',
-        *([f'{"oracle":<22} {_whole_rate(oracle):6.1%}'] if oracle else []),
         f'{"format":<22} {report["format"]:6.1%}',
         f'{"consistency, judged":<22} {_rate(report["consistency"])}',
-        f'{"consistency, executed":<22} {_rate(report["execution"]["consistency"])}',
         f'{"unknown, precision":<22} {_rate(report["unknown"]["precision"])}',
         f'{"unknown, recall":<22} {_rate(report["unknown"]["recall"])}',
     ]
     lines += [
         f'  {kind:<20} {entry["accuracy"]:6.1%}  (n = {entry["n"]},'
         f' question only {entry["question_only_accuracy"]:.1%},'
-        f' constant {entry["constant_accuracy"]:.1%}'
-        + (f', oracle {oracle[kind]["accuracy"]:.1%})' if oracle else ')')
+        f' constant {entry["constant_accuracy"]:.1%})'
         for kind, entry in report['by_type'].items()
     ]
     lines += [
@@ -280,35 +258,6 @@ def table(report: dict[str, Any]) -> str:
     ]
     lines += [arm_table(report['arms'])] if report['arms'] else []
     return '\n'.join(lines)
-
-
-def document_table(report: dict[str, Any], column: str) -> tuple[DocumentTable, list[Any]]:
-    """The figures as a column of a table in a document, with its lines."""
-    both = [report['unknown'][key] for key in ('precision', 'recall')]
-    lines = [
-        ('accuracy', rate_cell(report)),
-        *(
-            (f'{name.replace(" ", "-")} words', rate_cell(rates))
-            for name, rates in report['by_wording'].items()
-        ),
-        ('best constant answer', percent(report['majority_baseline'], 1)),
-        ('question only', percent(report['question_only_accuracy'], 1)),
-        ('format', percent(report['format'], 1)),
-        ('consistency, judged', percent(report['consistency'], 1)),
-        ('consistency, executed', execution_cell(report['execution'])),
-        ('unknown: precision, recall', ', '.join('-' if v is None else f'{v:.2f}' for v in both)),
-        *(
-            (kind, f'{percent(e["accuracy"])} of {e["n"]}')
-            for kind, e in report['by_type'].items()
-        ),
-    ]
-    return DocumentTable('training.evaluate', 'figures', ('', column)), lines
-
-
-def _whole_rate(groups: dict[str, dict[str, Any]]) -> float:
-    """The accuracy over all groups."""
-    right = sum(entry['n'] * entry['accuracy'] for entry in groups.values())
-    return float(right / sum(entry['n'] for entry in groups.values()))
 
 
 def _rate(value: float | None) -> str:
@@ -355,18 +304,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--images', type=Path, metavar='DIR', help='of training.data.vision: show them to a VLM'
     )
-    parser.add_argument(
-        '--oracle', action='store_true', help='what a reader without mistakes makes of the prompts'
-    )
     add_judge_option(parser)
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the report here too')
     parser.add_argument('--html', type=Path, metavar='FILE', help='and as a page to look at')
-    add_markdown_option(parser)
-    parser.add_argument(
-        '--column',
-        metavar='NAME',
-        help='of that table, which has one for each run; default: MODEL',
-    )
     return parser
 
 
@@ -396,14 +336,11 @@ def _run(args: argparse.Namespace) -> int:
     sampling = Sampling(config.temperature, config.top_p, config.max_tokens, args.seed)
     judge, cache = judge_of(args.judge), opened_cache(args.cache)
     report = evaluate(args.model, rows, memory, sampling, cache, judge)
-    if args.oracle:
-        report['oracle'] = by_type(rows, oracle_grades(rows, memory))
     if args.json:
         write_whole(args.json, json.dumps(report, indent=2) + '\n', makes_folder=True)
     if args.html:
         write_whole(args.html, report_page(report), makes_folder=True)
     sys.stdout.write(table(report) + '\n')
-    write_cells(args, dict([document_table(report, args.column or args.model)]))
     return 0
 
 

@@ -2,7 +2,7 @@
 """Rerun an experiment: `python -m training.experiment --config FILE`.
 
 Writes report.json and report.html, a page without scripts, into the experiment's folder. What
-models said and perceivers saw is kept, so that an experiment that was cut off goes on.
+models said is kept, so that an experiment that was cut off goes on.
 """
 
 from __future__ import annotations
@@ -11,40 +11,25 @@ import argparse
 import json
 from pathlib import Path
 import sys
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.files import write_whole
 
-from training.eval.document_tables import add_markdown_option, write_cells
-from training.experiments import keyframes, models, perception
-from training.experiments.config import (
-    ExperimentConfig,
-    KeyframesConfig,
-    ModelsConfig,
-    PerceptionConfig,
-    read_experiment,
-)
+from training.experiments import models
+from training.experiments.config import read_experiment
 from training.run.command import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_MODULES: dict[type[ExperimentConfig], Any] = {
-    KeyframesConfig: keyframes,
-    ModelsConfig: models,
-    PerceptionConfig: perception,
-}
-
 
 def _run(args: argparse.Namespace) -> int:
     config = read_experiment(args.config)
-    kind = _MODULES[type(config)]
-    report = kind.run(config)
+    report = models.run(config)
     out = Path(config.out)
     write_whole(out / 'report.json', json.dumps(report, indent=2) + '\n', makes_folder=True)
-    write_whole(out / 'report.html', kind.page(report), makes_folder=True)
-    sys.stdout.write(f'{kind.text(report)}\n{out / "report.html"}\n')
-    write_cells(args, kind.tables(report))
+    write_whole(out / 'report.html', models.page(report), makes_folder=True)
+    sys.stdout.write(f'{models.text(report)}\n{out / "report.html"}\n')
     return 0
 
 
@@ -52,7 +37,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run an experiment, write its report, and print it in short."""
     parser = argparse.ArgumentParser(prog='training.experiment', description=__doc__)
     parser.add_argument('--config', required=True, type=Path, metavar='FILE')
-    add_markdown_option(parser)
     return run_command(parser, _run, arguments)
 
 

@@ -19,7 +19,7 @@ from embodied_r_ros.reasoning.question import question_problem
 
 from training.data.lines import read_lines
 from training.eval.grading import grade_with_consistency, named_answer
-from training.judge.models import add_judge_option, judge_of
+from training.eval.judging import add_judge_option, judge_of
 from training.run.command import run_command
 
 if TYPE_CHECKING:

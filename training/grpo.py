@@ -33,14 +33,13 @@ from trl.generation.vllm_generation import VLLMGeneration
 
 from training.data.grpo import GrpoArguments, training_prompts, validation_prompts
 from training.data.vision import load_processor
-from training.judge.models import judge_of
+from training.eval.judging import judge_of
 from training.run.command import run_recipe
 from training.run.manifest import checkpoint_of, manifest_in, manifest_of
-from training.run.models import evaluation_rows, model_folder, SAFELY
+from training.run.models import evaluation_rows, load_tokenizer, model_folder, SAFELY
 from training.run.monitor import GradientGuard, Monitor, ZERO_VARIANCE
 from training.run.rewards import require_finite, three_rewards, workspace_reward
-from training.tiny.model import load_tokenizer
-from training.tiny.shared_prefix import share_prefixes
+from training.run.shared_prefix import share_prefixes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -32,7 +32,7 @@ from embodied_r_ros.serving.profiles import reasoner_config
 from tqdm import tqdm
 
 from training.eval.generation import model_identity
-from training.judge.models import add_judge_option
+from training.eval.judging import add_judge_option
 from training.promote import serving_model, slot_of
 from training.run.command import run_command, run_in_fork
 from training.run.manifest import begin_or_go_on
@@ -146,7 +146,7 @@ class Improvement:
         self.asks_maps = reasoner.use_map
         self.rows, self.samples = self.out / 'rows.jsonl', self.out / 'samples.jsonl'
         self.cache = ('--cache', args.cache.resolve() if args.cache else self.out / 'cache')
-        self.judge = self.args.judge or ['models/judge']
+        self.judge = self.args.judge or ['none']
         self.candidates = [TrainedCandidate(name, self.out / name) for name in ('grpo', 'control')]
 
     def begin(self) -> None:
@@ -310,8 +310,13 @@ def _parser() -> argparse.ArgumentParser:
     add('--limit', type=int, default=1600, help='rows that are sampled (default: %(default)s)')
     add('--steps', type=int, default=40, help='of reinforcement learning (default: %(default)s)')
     add('--seed', type=int, default=0)
-    add('--recipe', default=str(_CONFIGS / 'nano.yaml'), metavar='FILE', help='of training.grpo')
-    add('--control', default=str(_CONFIGS / 'nano-control.yaml'), metavar='FILE', help='of sft')
+    add(
+        '--recipe',
+        default=str(_CONFIGS / 'improve-grpo.yaml'),
+        metavar='FILE',
+        help='of training.grpo',
+    )
+    add('--control', default=str(_CONFIGS / 'improve-control.yaml'), metavar='FILE', help='of sft')
     add('--latency-rows', type=int, default=20, help='as of promote; 0: do not time')
     text = 'of what models said before, which other runs may share; default: one of its own'
     add('--cache', type=Path, metavar='DIR', help=text)

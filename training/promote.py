@@ -37,10 +37,10 @@ import numpy as np
 
 from training.compare import compare
 from training.data.selection import rows_of_split
+from training.eval.judging import add_judge_option, judge_of
 from training.eval.report_page import gain_text
 from training.eval.shadow import read_shadowed, shadow_report
 from training.evaluate import CACHE, draw_rows, evaluate, opened_cache
-from training.judge.models import add_judge_option, is_unjudged, judge_of
 from training.run.command import run_command
 from training.run.models import is_adapter, merge_adapter, model_folder
 
@@ -358,7 +358,7 @@ def examine_candidate(
         prompts = [row.prompt(memory) for row in timed]
         latency = measure((str(served), str(candidate)), prompts, sampling, _say)
     config, of_shadow = _settings(PromotionGateConfig, args), _settings(ShadowGateConfig, args)
-    checks = gate(comparison, latency, config, is_judged=not is_unjudged(args.judge))
+    checks = gate(comparison, latency, config, is_judged=judge is not None)
     if shadow:
         if problem := few_recordings(shadow):
             _say(problem)
@@ -452,7 +452,7 @@ def serving_model(profile: str, slot: str) -> Path:
     server = load_profile(profile).servers.get('reasoner')
     if server is None or not server.is_path():
         model = server.model if server else 'none'
-        msg = f'the reasoner of profile {profile} ({model}) is no folder here: give --against'
+        msg = f'the reasoner of profile {profile} ({model}) is no folder here: name one that is'
         raise InputError(msg)
     return model_folder(server.model_argument())
 

@@ -21,7 +21,7 @@ from embodied_r_ros.serving.promotion import bring_back, put_in_place
 
 from training.run.command import run_command
 from training.run.manifest import frozen_sets_of
-from training.tiny.model import load_tokenizer
+from training.run.models import load_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Release a model."""
     parser = argparse.ArgumentParser(prog='training.release', description=__doc__)
     parser.add_argument('source', type=Path, metavar='FROM', help='output folder of a training')
-    parser.add_argument('target', type=Path, metavar='TO', help='such as models/nano')
+    parser.add_argument('target', type=Path, metavar='TO', help='such as models/mine')
     return run_command(parser, _run, arguments)
 
 

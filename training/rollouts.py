@@ -33,8 +33,8 @@ from training.data.samples import (
 from training.data.selection import rows_of_split
 from training.eval.generation import generate
 from training.eval.grading import grade_completions, is_free_text
+from training.eval.judging import add_judge_option, judge_identity, judge_of
 from training.evaluate import draw_rows, opened_cache
-from training.judge.models import add_judge_option, judge_identity, judge_of
 from training.run.command import run_command
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.chat.cache import ReplyCache
     from embodied_r_ros.questions.row import Row
 
-    from training.judge.cases import Judge
+    from training.eval.judging import Judge
 
 _AT_ONCE = 64  # rows per call of the model, after which what was sampled is kept
 

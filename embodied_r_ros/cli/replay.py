@@ -10,7 +10,7 @@ from embodied_r_ros.cli.arguments import check_folder_of, say, some_path, some_s
 from embodied_r_ros.cli.perceiver import add_perceiver_arguments, perceiver_of
 from embodied_r_ros.cli.review import add_page_arguments, serve_page
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.files import shared_path, write_whole
+from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.episodes.episode import episode_id_of, read_answers
 from embodied_r_ros.episodes.replay import (
     ask_again,
@@ -41,8 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action='append',
         metavar='DIR_OR_URL',
         help='folder with a model, or URL of a model server (URL#MODEL: one of its models); '
-        'repeat to compare several; with --perceiver, default: the shipped one, and none: do '
-        'not ask',
+        'repeat to compare several; with --perceiver, default: none, who is not asked',
     )
     add('--deadline', type=some_seconds, default=120.0, metavar='S', help='time per answer [s]')
     add('--json', action='store_true', help='print one JSON object per keyframe and question')
@@ -115,8 +114,7 @@ def _asked_again(
     args: argparse.Namespace, replays: list[Replay]
 ) -> tuple[list[Replay], list[str]]:
     """The questions with the answers of each model, and the names of those."""
-    models = args.model or [str(shared_path('models', 'nano'))]
-    models = [model for model in models if model != _NONE] if replays else []
+    models = [model for model in args.model or () if model != _NONE] if replays else []
     for model in models:
         with served_model(model, say) as chat:
             bar = tqdm(replays, unit=' questions', disable=None)

@@ -20,7 +20,7 @@ _CLONE = Path(__file__).resolve().parents[2]
 
 
 def shared_path(*parts: str) -> Path:
-    """Path of a shipped file or folder, such as `shared_path('models', 'nano')`.
+    """Path of a shipped file or folder, such as `shared_path('models', 'arm')`.
 
     The clone wins over an installed copy, so that an editable install uses what is edited.
 

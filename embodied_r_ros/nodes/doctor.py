@@ -137,7 +137,7 @@ def _messages() -> Diagnosis:
 
 def _model() -> Diagnosis:
     try:
-        folder = shared_path('models', 'nano')
+        folder = shared_path('models', 'arm')
         return Diagnosis(True, f'{folder}, {model_digest(folder)}')
     except (EmbodiedRError, OSError) as error:
         return Diagnosis(False, str(error), 'fetch the models that ship with the package')

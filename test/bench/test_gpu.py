@@ -16,7 +16,7 @@ from bench import gpu
 from bench.__main__ import main
 from bench.training import TrainerFigures
 from training.eval.generation import chat_text
-from training.tiny.model import load_tokenizer
+from training.run.models import load_tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,7 @@ def test_shapes_have_the_published_sizes() -> None:
 
 def test_a_reply_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(gpu.SHAPES, 'Qwen2.5-3B', {**gpu.SHAPES['Qwen2.5-3B'], **SMALL})
-    reader = gpu.reader_of('Qwen2.5-3B', load_tokenizer(shared_path('models', 'nano')))
+    reader = gpu.reader_of('Qwen2.5-3B', load_tokenizer(shared_path('models', 'arm')))
     model = gpu.build('Qwen2.5-3B', 'cpu').float()
     prompts = [Prompt('You are a robot.', 'What is ahead?' * n, SceneText('')) for n in (1, 2)]
     figures = gpu.measure(model, reader, prompts, 4, 1.0)
@@ -54,7 +54,7 @@ def test_a_reply_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_parts_of_a_step_are_told_that_take_time() -> None:
     parts_s = {'generation': 3.0, 'format_reward': 0.01, 'rest': 1.0, 'step': 4.01}
-    assert gpu.step_rows(TrainerFigures(parts_s, 0.0, 8.0, 21.4)) == [
+    assert gpu.step_rows(TrainerFigures(parts_s, 8.0, 21.4)) == [
         ('generation', '3.0 s', '74.8 %'),
         ('rest', '1.0 s', '24.9 %'),
         ('step', '4.0 s', ''),

@@ -21,36 +21,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PARTS = ['generation', 'forward', 'backward, optimizer']
-REWARDS = ['format_reward', 'accuracy_reward', 'consistency_reward']
+REWARDS = ['format_reward', 'accuracy_reward']
 
 
-def test_a_step_is_split_with_and_without_rewards(tmp_path: Path) -> None:
-    out = tmp_path / 'figures.json'
-    small = ['--prompts', '2', '--completions', '2', '--steps', '1', '--rooms', '2']
-    code = main(
-        [
-            'training',
-            *small,
-            '--tokens',
-            '8',
-            '--json',
-            str(out),
-            '--markdown',
-            str(tmp_path / 'page.md'),
-        ]
-    )
-    assert '| consistency reward | |' in (tmp_path / 'page.md').read_text()
+def test_a_step_is_split_with_and_without_shared_prefixes(tmp_path: Path) -> None:
+    out, page = tmp_path / 'figures.json', tmp_path / 'page.md'
+    words = ['--prompts', '2', '--completions', '2', '--steps', '1', '--rooms', '2']
+    words += ['--tokens', '8', '--json', str(out), '--markdown', str(page)]
+    code = main(['training', *words])
+    assert '| accuracy reward | ' in page.read_text()
     found = json.loads(out.read_text())
     assert code == (0 if found['budgets'][0]['is_met'] else 1)
-    constant, rewards = found['constant'], found['rewards']
-    assert list(constant['parts_s']) == [*PARTS, 'constant_reward', 'rest', 'step']
-    assert list(rewards['parts_s']) == [*PARTS, *REWARDS, 'rest', 'step']
-    for figures in (constant, rewards):
+    plain, shared = found['plain'], found['shared']
+    for figures in (plain, shared):
+        assert list(figures['parts_s']) == [*PARTS, *REWARDS, 'rest', 'step']
         whole_s = figures['parts_s'].pop('step')
         assert min(figures['parts_s'].values()) > 0  # 'rest' too: nothing is counted twice
         assert sum(figures['parts_s'].values()) == pytest.approx(whole_s)
-    assert 0 < constant['completion_tokens'] <= 8
-    assert constant['completion_tokens'] == rewards['completion_tokens']
+    assert 0 < plain['completion_tokens'] <= 8
 
 
 def test_recipe_needs_no_file_but_the_rows(tmp_path: Path) -> None:
@@ -91,14 +79,13 @@ def test_parts_are_those_of_their_step(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [step['step'] for step in timer.steps] == [9.0, 5.0]
 
 
-@pytest.mark.parametrize(('share', 'code'), [(0.14, 0), (0.16, 1)])
-def test_costly_rewards_fail_the_budget(
+@pytest.mark.parametrize(('share', 'code'), [(0.59, 0), (0.61, 1)])
+def test_a_step_that_saves_too_little_fails_the_budget(
     share: float, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = dict.fromkeys([*PARTS, *REWARDS, 'rest', 'step'], 1.0)
-    monkeypatch.setattr(
-        training,
-        'measure',
-        lambda *_: training.TrainerFigures(parts, share, completion_tokens=100.0),
-    )
+    def measure(*_: object, shared: bool) -> training.TrainerFigures:
+        parts = dict.fromkeys([*PARTS, *REWARDS, 'rest', 'step'], share if shared else 1.0)
+        return training.TrainerFigures(parts, completion_tokens=100.0)
+
+    monkeypatch.setattr(training, 'measure', measure)
     assert main(['training', '--rows', str(tmp_path / 'rows.jsonl')]) == code

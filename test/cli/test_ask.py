@@ -78,11 +78,11 @@ def test_shipped_model_reads_scenes_as_long_as_it_is_served(
     monkeypatch.setattr('embodied_r_ros.cli.ask.served_model', stands_in)
     monkeypatch.setattr('embodied_r_ros.cli.ask.served_reasoner', stands_in)
     monkeypatch.setattr('embodied_r_ros.cli.ask.SceneAsker', note)
-    assert main(['ask', str(folder), 'Where?', '--profile', 'embedded']) == 0
+    assert main(['ask', str(folder), 'Where?', '--profile', 'embedded-arm']) == 0
     assert main(['ask', str(folder), 'Where?', '--model', server.url]) == 0
-    shipped = str(shared_path('models', 'nano'))
+    shipped = str(shared_path('models', 'arm'))
     assert main(['ask', str(folder), 'Where?', '--model', shipped]) == 0
-    served = load_profile('embedded').reasoner['token_budget']
+    served = load_profile('embedded-arm').reasoner['token_budget']
     assert budgets == [served, ReasonerConfig.token_budget, served]
     assert served < ReasonerConfig.token_budget
 

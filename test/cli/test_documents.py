@@ -122,7 +122,7 @@ def test_files_of_commands_are_there_or_made_before(page: Path) -> None:
 
 def test_folders_that_refuse_other_contents_belong_to_one_command() -> None:
     # What was simulated is not overwritten, and a run keeps its settings.
-    refuse = {'training.sft', 'training.grpo', 'training.improve', 'training.judge.train'}
+    refuse = {'training.sft', 'training.grpo', 'training.improve'}
     commands: dict[str, set[tuple[str, ...]]] = {}
     for command in EVERY:
         simulates = command.verb[:1] == ['sim']

@@ -12,9 +12,10 @@ from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.questions.map_rows import MAP_KINDS
 from embodied_r_ros.questions.row import read_rows
+from embodied_r_ros.questions.wordings import MAP_WORDINGS
 import pytest
 
-from training.data.map_oracle import solve_from_map
+from training.data.calls import kind_and_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -53,7 +54,7 @@ def test_same_seed_gives_the_same_file(worlds: Path, tmp_path: Path) -> None:
     assert (tmp_path / 'a').read_bytes() == (tmp_path / 'b').read_bytes()
 
 
-def test_true_layouts_are_asked_as_maps_too_and_solved_from_words(
+def test_true_layouts_are_asked_as_maps_too_in_words_of_their_kind(
     worlds: Path, tmp_path: Path
 ) -> None:
     plain, out = tmp_path / 'plain.jsonl', tmp_path / 'rows.jsonl'
@@ -64,9 +65,10 @@ def test_true_layouts_are_asked_as_maps_too_and_solved_from_words(
     rows = [row for row in read_rows(out) if row.question_type in MAP_KINDS]
     assert len(rows) > 100
     assert len({row.id for row in rows}) == len(rows)
-    for row in rows:
-        answer = solve_from_map(row.question, row.options, row.scene_map())
-        assert answer == row.solution_text(), row.question
+    found = [(row.question_type, kind_and_words(row.question)) for row in rows]
+    read = {(kind, words[0]) for kind, words in found if words and kind in MAP_WORDINGS}
+    assert len(read) > 20
+    assert all(kind == name for kind, name in read)
 
 
 def test_worlds_for_tests_alone_are_asked_about_in_known_and_in_held_out_words(

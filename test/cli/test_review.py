@@ -85,7 +85,7 @@ def test_a_shipped_model_reads_recordings_as_long_as_it_is_served(
     monkeypatch.setattr(review, 'ask_about', note)
     monkeypatch.setattr(review, 'serve_page', ask_once)
     monkeypatch.setattr(review, 'served_model', lambda *_: nullcontext(ChatConfig()))
-    for model in (str(shared_path('models', 'nano')), 'http://127.0.0.1:9'):
+    for model in (str(shared_path('models', 'arm')), 'http://127.0.0.1:9'):
         assert main(['review', str(tmp_path), '--model', model]) == 0
-    served = load_profile('embedded').reasoner['token_budget']
+    served = load_profile('embedded-arm').reasoner['token_budget']
     assert budgets == [served, ReasonerConfig.token_budget]

@@ -44,8 +44,8 @@ def test_installed_folder_is_found(workspace: Path) -> None:
 
 
 def test_missing_folder_is_looked_for_only_where_the_package_is(workspace: Path) -> None:
-    with pytest.raises(ConfigError, match='models/nano is not installed') as error:
-        files.shared_path('models', 'nano')
+    with pytest.raises(ConfigError, match='models/arm is not installed') as error:
+        files.shared_path('models', 'arm')
     assert str(workspace / 'here') in str(error.value)
     assert str(workspace / 'other') not in str(error.value)
 

@@ -117,9 +117,9 @@ def test_tokenizer_finds_no_special_token_in_it(order: str) -> None:
     pytest.importorskip('transformers')
     from embodied_r_ros.common.files import shared_path
 
-    from training.tiny.model import load_tokenizer
+    from training.run.models import load_tokenizer
 
-    tokenizer = load_tokenizer(shared_path('models', 'nano'))
+    tokenizer = load_tokenizer(shared_path('models', 'arm'))
 
     def special(text: str) -> int:
         prompt = build_prompt('Where?', WAYS, [told_by_a_model(text)], [], MemoryConfig())

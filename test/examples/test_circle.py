@@ -18,32 +18,21 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-JUDGE = ['--judge', 'http://localhost:1']
-
 
 def test_circle_is_not_run_over_what_is_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / 'mine.txt').write_text('mine')
-    assert circle.main(['--out', str(tmp_path), *JUDGE]) == 2
+    assert circle.main(['--out', str(tmp_path)]) == 2
     assert 'is not an empty folder' in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ['mine.txt']
-
-
-def test_circle_without_a_judge_leaves_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / 'out'
-    assert circle.main(['--out', str(out), '--judge', str(tmp_path)]) == 2
-    assert 'holds no judge' in capsys.readouterr().err
-    assert not out.exists()
 
 
 def test_step_that_fails_ends_the_circle_with_what_it_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(circle, '_ROOMS', ('--episodes', '0', '--seed', '1'))
-    assert circle.main(['--out', str(tmp_path / 'out'), *JUDGE]) == 1
+    assert circle.main(['--out', str(tmp_path / 'out')]) == 1
     assert 'episodes is 0: expected 1 or more' in capsys.readouterr().err
 
 
@@ -57,7 +46,7 @@ def test_promotion_that_failed_is_not_taken_for_a_refusal(
         return max(well)
 
     monkeypatch.setattr(circle.Circle, 'step', step)
-    going = circle.Circle(tmp_path, 'models/judge')
+    going = circle.Circle(tmp_path, tmp_path / 'start')
     with pytest.raises(EmbodiedRError, match=r'training\.promote failed'):
         going.promote()
     assert len(asked) == 1

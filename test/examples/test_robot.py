@@ -27,7 +27,7 @@ from test.training.test_evaluate import ROWS
 if TYPE_CHECKING:
     from pathlib import Path
 
-NANO = shared_path('models', 'nano')
+START = shared_path('models', 'arm')
 SAMPLE = shared_path('samples', 'indoor', 'episode_00000')
 LIMIT_S = 600.0
 
@@ -36,7 +36,7 @@ LIMIT_S = 600.0
 def candidate(tmp_path: Path) -> Path:
     """The shipped model with noise in its weights that changes hardly anything it says."""
     folder = tmp_path / 'candidate'
-    shutil.copytree(NANO, folder)
+    shutil.copytree(START, folder)
     weights = load_file(folder / 'model.safetensors')
     generator = torch.Generator().manual_seed(0)
     noisy = {
@@ -53,16 +53,17 @@ def test_nodes_that_run_answer_with_what_is_promoted_and_rolled_back(
     tmp_path: Path, candidate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv('ROS_DOMAIN_ID', '0')  # the robot takes its own; this restores ours
-    start, new = model_digest(NANO), model_digest(candidate)
+    start, new = model_digest(START), model_digest(candidate)
     assert start != new
     out, slot = tmp_path / 'out', tmp_path / 'slot'
     (out / 'logs').mkdir(parents=True)
     write_rows(tmp_path / 'rows.jsonl', ROWS)
     words = ['training.promote', str(candidate), '--rows', str(tmp_path / 'rows.jsonl')]
-    words += ['--judge', 'none', '--latency-rows', '0', '--cache', 'none', '--min-format', '0']
-    words += ['--min-gain', '-1']  # it answers as the start does: the gate is tested elsewhere
+    words += ['--profile', 'embedded-arm', '--latency-rows', '0', '--cache', 'none']
+    # It answers as the start does: the gate is tested elsewhere.
+    words += ['--min-format', '0', '--min-gain', '-1']
     said: list[str] = []
-    with running(SAMPLE, out, slot, said.append) as robot:
+    with running(SAMPLE, out, slot, START, said.append) as robot:
         assert robot.answer_of(start).model.digest == start
         run_child([*words, '--slot', str(slot)], tmp_path / 'promote.log', LIMIT_S)
         assert in_force(slot)

@@ -37,7 +37,7 @@ from test.nodes.graph import ACTIVATE, CONFIGURE, wait_for
 from test.nodes.test_spatial_reasoner import Asker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from test.nodes.graph import Graph
@@ -70,6 +70,12 @@ def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     path.write_text(PROFILE)
     monkeypatch.setattr(demo, '_SERVED', str(path))
     return str(path)
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch, profile: str) -> Callable[..., str]:
+    """The prompt of `ask` with that profile."""
+    return partial(asked, monkeypatch, profile)
 
 
 @pytest.fixture
@@ -166,25 +172,25 @@ def of_demo(server: ChatServer, tmp_path: Path) -> dict[str, Any]:
 
 
 def test_demo_asks_as_offline(
-    graph: Graph, server: ChatServer, scene: list[SemanticDelta], bag: Path, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch, profile: str,
+    graph: Graph, server: ChatServer, scene: list[SemanticDelta], bag: Path,
+    offline: Callable[..., str],
 ) -> None:  # fmt: skip
-    answer, _ = live(graph, server, scene, of_demo(server, tmp_path))
-    assert answer.prompt == asked(server, bag, monkeypatch, profile)
+    answer, _ = live(graph, server, scene, of_demo(server, bag.parent))
+    assert answer.prompt == offline(server, bag)
     assert 'Things: ' in answer.prompt
     assert answer.deltas_merged + answer.deltas_omitted
 
 
 def test_launch_asks_as_offline(
     graph: Graph, server: ChatServer, scene: list[SemanticDelta], bag: Path,
-    monkeypatch: pytest.MonkeyPatch, profile: str,
+    monkeypatch: pytest.MonkeyPatch, offline: partial[str],
 ) -> None:  # fmt: skip
     chat = ChatConfig(server.url)
     monkeypatch.setattr(ReasonerNodeConfig, 'server', lambda self, given: chat)
     file = ('--params-file', str(shared_path('config', 'embodied_r.yaml')))
     # What the launch files give to the node.
-    answer, _ = live(graph, server, scene, {'profile': profile}, *file)
-    assert answer.prompt == asked(server, bag, monkeypatch, profile)
+    answer, _ = live(graph, server, scene, {'profile': offline.args[1]}, *file)
+    assert answer.prompt == offline(server, bag)
     # The rest of the profile holds too.
     limits = [request.body['max_tokens'] for request in server.requests]
     assert [limit for limit in limits if limit > 1] == [512, 512]
@@ -192,7 +198,7 @@ def test_launch_asks_as_offline(
 
 def test_replay_asks_as_offline(
     graph: Graph, server: ChatServer, scene: list[SemanticDelta], bag: Path,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], profile: str,
+    capsys: pytest.CaptureFixture[str], offline: Callable[..., str],
 ) -> None:  # fmt: skip
     answer, node = live(graph, server, scene, of_demo(server, bag.parent))
     record = json.dumps({'parameters': node.parameters.values()})
@@ -214,7 +220,7 @@ def test_replay_asks_as_offline(
     assert main(['replay', str(bag.with_name('answered')), '--model', server.url, '--json']) == 0
     (line,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert line['prompt'] == 'same'
-    assert server.requests[-1].text == asked(server, bag, monkeypatch, profile)
+    assert server.requests[-1].text == offline(server, bag)
 
 
 def test_evaluation_asks_as_offline(
@@ -237,4 +243,4 @@ def test_evaluation_asks_as_offline(
     monkeypatch.setattr(evaluate, 'generate', generate)
     words = ['--rows', str(tmp_path / 'rows.jsonl'), '--cache', 'none', '--judge', 'none']
     assert evaluate.main([*words, '--model', ARM]) == 0
-    assert prompts[0].user == asked(server, bag, monkeypatch, 'embedded-arm')
+    assert prompts[0].user == asked(monkeypatch, 'embedded-arm', server, bag)

@@ -11,6 +11,7 @@ import pytest
 
 from test.reasoning.test_reasoner import ask, ScriptedClient, SECOND_NS
 
+MOVED = Motion(MotionSource.ODOMETRY, 0.7, 0.0, 0.0, (0.5, 0.0, 0.0), is_metric=True)
 TURNED = tuple(
     SemanticDelta(
         number * SECOND_NS,
@@ -18,9 +19,7 @@ TURNED = tuple(
         number,
         max(0, number - 1),
         action='moved forward 0.5 m, turned left 40°' if number else '',
-        motion=Motion(MotionSource.ODOMETRY, 0.7, 0.0, 0.0, (0.5, 0.0, 0.0), is_metric=True)
-        if number
-        else None,
+        motion=MOVED if number else Motion(),
     )
     for number in range(3)
 )

@@ -125,7 +125,7 @@ def test_what_messages_name_travels_with_the_package() -> None:
         for source in sources
         for call in calls.findall(source.read_text())
     }
-    assert {'requirements/robot.txt', 'docs/on_a_robot.md', 'models/nano'} <= named
+    assert {'requirements/robot.txt', 'docs/on_a_robot.md', 'models/arm'} <= named
     for name in named:
         assert any(file == name or file.startswith(f'{name}/') for file in files), name
     pages = {page for file in sources for page in re.findall(r'docs/\w+\.md', file.read_text())}

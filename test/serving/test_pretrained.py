@@ -45,8 +45,7 @@ import numpy as np
 
 from test.training.test_sft import turning_row
 from training import evaluate, promote
-from training.judge.cases import JudgeCase
-from training.judge.models import ServerJudge
+from training.eval.judging import JudgeCase, ServerJudge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ import cv2
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.perception.coloured_objects import find_objects
 from embodied_r_ros.sim.indoor.episodes import draw_episode
-from embodied_r_ros.sim.indoor.model import CENTRE_M, scramble_text, sign_picture, texts_of
+from embodied_r_ros.sim.indoor.model import CENTRE_M, sign_picture, texts_of
 from embodied_r_ros.sim.indoor.room import furnished_room
 from embodied_r_ros.sim.indoor.world import World, WorldRenderer
 from embodied_r_ros.sim.runs import IndoorConfig
@@ -105,9 +105,3 @@ def test_texts_are_of_a_file_or_given(tmp_path: Path) -> None:
 def test_signs_that_cannot_be_are_refused(given: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         texts_of(given)
-
-
-def test_scrambled_sign_has_the_same_letters() -> None:
-    assert scramble_text(ORDER) != ORDER
-    assert sorted(scramble_text(ORDER)) == sorted(ORDER)
-    assert scramble_text(ORDER) == scramble_text(ORDER)

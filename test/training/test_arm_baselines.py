@@ -9,7 +9,6 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.questions.row import write_rows
-from embodied_r_ros.scene.memory import MemoryConfig
 import pytest
 
 from test.training.arm_rows import arm_rows
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.questions.row import Row
 
-MEMORY = MemoryConfig()
 ROWS = arm_rows()
 
 
@@ -32,37 +30,37 @@ def test_the_nearest_option_is_nearest_to_the_state_that_is_told() -> None:
     options = ('(0.300, 0.000, 0.160)', '(0.020, 0.000, 0.160)', '(0.000, 0.000, 0.260)')
     row = replace(first('waypoint'), options=options)
     assert '(0.000, 0.000, 0.160).' in row.question
-    assert nearest_to_state(row, MEMORY) == options[1]
-    assert nearest_to_state(first('current_state'), MEMORY) is None
-    assert nearest_to_state(first('movement'), MEMORY) is None
+    assert nearest_to_state(row) == options[1]
+    assert nearest_to_state(first('current_state')) is None
+    assert nearest_to_state(first('movement')) is None
 
 
 def test_the_option_most_like_the_others_is_in_their_middle() -> None:
     places = ('(0.300, 0.000, 0.160)', '(0.100, 0.000, 0.160)', '(0.000, 0.000, 0.160)')
-    assert most_alike(replace(first('waypoint'), options=places), MEMORY) == places[1]
+    assert most_alike(replace(first('waypoint'), options=places)) == places[1]
     words = ('left', 'slightly left, down', 'slightly left, up', 'slightly left, slightly up')
     asked = replace(first('movement'), options=('forward', 'up', 'forward, up'))
-    assert most_alike(asked, MEMORY) == 'forward, up'
-    assert most_alike(replace(asked, options=words), MEMORY) is None  # the last is no movement
+    assert most_alike(asked) == 'forward, up'
+    assert most_alike(replace(asked, options=words)) is None  # the last is no movement
 
 
 def test_rates_are_over_all_rows_of_a_type() -> None:
-    found = arm_baselines(ROWS, MEMORY)
+    found = arm_baselines(ROWS)
     assert set(found) == {'waypoint', 'current_state', 'movement'}
     waypoint = found['waypoint']
     own = [row for row in ROWS if row.question_type == 'waypoint']
-    right = [nearest_to_state(row, MEMORY) == row.solution_text() for row in own]
+    right = [nearest_to_state(row) == row.solution_text() for row in own]
     assert waypoint['nearest_to_state'] == pytest.approx(sum(right) / len(own))
     assert waypoint['careful_reader'] > 0.8 > waypoint['majority_letter']
     assert waypoint['chance'] == 0.25
     assert 'careful_reader' not in found['current_state']
-    assert not arm_baselines([replace(ROWS[0], frame_id='')], MEMORY)
+    assert not arm_baselines([replace(ROWS[0], frame_id='')])
 
 
 def test_options_of_the_paper_give_the_right_movement_away() -> None:
     """Each differs from it on one axis: it is what they have in common."""
     square, adjacent = (
-        arm_baselines(arm_rows(wrong_movements=how), MEMORY)['movement']['most_alike']
+        arm_baselines(arm_rows(wrong_movements=how))['movement']['most_alike']
         for how in ('square', 'adjacent')
     )
     assert adjacent > 0.8

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.arm.robot import load_robot, Robot
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.questions.row import read_rows, Row, write_rows
-from embodied_r_ros.scene.memory import MemoryConfig
 import pytest
 
 from test.training.arm_rows import arm_rows
 from training.data.arm_forms import as_perceived, in_form, main, open_ended, without_metadata
 from training.data.arm_reader import read_arm
-from training.data.traces import read_row
+from training.data.arm_traces import read_row
 from training.eval.grading import grade
 from training.run.rewards import workspace_reward
 
@@ -60,7 +59,7 @@ def test_an_open_question_is_answered_by_a_position() -> None:
     assert row.solution == WAYPOINT.solution_text()
     assert Row.from_json(row.to_json()) == row
     assert open_ended(MOVEMENT) is None
-    trace = read_row(row, MemoryConfig())
+    trace = read_row(row)
     assert trace
     assert (grade(row, trace.completion()).accuracy or 0.0) > 0.95
 

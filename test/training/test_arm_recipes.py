@@ -23,21 +23,16 @@ from test.training.commands import run_training
 from training.data.grpo import GrpoArguments, training_prompts
 from training.data.selection import rows_of_kinds
 from training.data.sft import examples, SftArguments
-from training.experiments.config import ModelsConfig, read_experiment
+from training.experiments.config import read_experiment
 from training.grpo import parse_stages, RewardSchedule
-from training.tiny.model import load_tokenizer
+from training.run.models import load_tokenizer
 
 if TYPE_CHECKING:
     from training.experiments.config import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPERIMENTS = sorted((ROOT / 'training/configs/experiments').glob('arm-*.yaml'))
-RUNS = [
-    (path.stem, run)
-    for path in EXPERIMENTS
-    if isinstance(config := read_experiment(path), ModelsConfig)
-    for run in config.train
-]
+RUNS = [(path.stem, run) for path in EXPERIMENTS for run in read_experiment(path).train]
 SMALL = ('--max_steps', '1', '--save_steps', '1', '--report_to', 'none', '--threads', '1')
 
 
@@ -60,8 +55,8 @@ def run(recipe: str, config: str, rows: Path, out: Path, *more: str) -> str:
 
 def test_supervised_recipes_run_one_after_the_other(rows: Path, tmp_path: Path) -> None:
     more = ('--per_device_train_batch_size', '4', '--kinds', 'waypoint', 'movement')
-    first = tmp_path / 'sft'
-    assert 'training and' in run('sft', 'arm-sft.yaml', rows, first, *more)
+    first, start = tmp_path / 'sft', ('--model', 'models/arm')
+    assert 'training and' in run('sft', 'arm-sft.yaml', rows, first, *start, *more)
     then = ('--model', str(first), *more)
     assert 'training and' in run('sft', 'arm-trials-sft.yaml', rows, tmp_path / 'policy', *then)
 
@@ -84,7 +79,7 @@ def test_the_stage_of_the_drawer_is_as_the_one_before_but_for_its_rows() -> None
 def test_reinforcement_recipe_runs_with_a_reward_for_the_workspace(
     rows: Path, tmp_path: Path
 ) -> None:
-    more = ['--model', str(shared_path('models', 'nano')), '--samples', '']
+    more = ['--model', str(shared_path('models', 'arm')), '--samples', '']
     more += ['--workspace_weight', '0.1']
     more += ['--per_device_train_batch_size', '4', '--gradient_accumulation_steps', '1']
     more += ['--num_generations', '4', '--max_completion_length', '8']
@@ -120,9 +115,7 @@ def test_every_ablation_of_the_paper_has_its_experiment() -> None:
 def test_only_types_that_are_asked_for_are_trained_on(rows: Path) -> None:
     found = {}
     for kinds in (['waypoint'], ['movement'], []):
-        made = list(
-            examples(SftArguments([str(rows)], kinds=kinds, degraded_share=0.0), 'train', 0)
-        )
+        made = list(examples(SftArguments([str(rows)], 'model', kinds=kinds), 'train', 0))
         found[' '.join(kinds)] = len(made)
     assert found['waypoint'] > 10
     assert found['waypoint'] + found['movement'] == found['']
@@ -131,7 +124,7 @@ def test_only_types_that_are_asked_for_are_trained_on(rows: Path) -> None:
 def test_a_type_that_is_asked_for_and_has_no_row_is_named(rows: Path, tmp_path: Path) -> None:
     kinds = ['waypoint', 'gripper']
     with pytest.raises(InputError, match=r'kinds lists gripper, of which .*rows\.jsonl has no'):
-        list(examples(SftArguments([str(rows)], kinds=kinds), 'train', 0))
+        list(examples(SftArguments([str(rows)], 'model', kinds=kinds), 'train', 0))
     save_language_model(tmp_path / 'model')
     tokenizer = load_tokenizer(tmp_path / 'model')
     arguments = GrpoArguments([str(rows)], 'model', ['none'], ['1 x 1:1:0'], kinds=kinds)
@@ -141,13 +134,13 @@ def test_a_type_that_is_asked_for_and_has_no_row_is_named(rows: Path, tmp_path: 
     # Files count together, and rows for validation need not have every type.
     grips = [row for row in arm_rows(gripper=True) if row.question_type == 'gripper']
     write_rows(tmp_path / 'grips.jsonl', [replace(row, split='train') for row in grips])
-    together = SftArguments([str(rows), str(tmp_path / 'grips.jsonl')], kinds=kinds)
+    together = SftArguments([str(rows), str(tmp_path / 'grips.jsonl')], 'model', kinds=kinds)
     assert list(examples(together, 'train', 0))
     assert list(rows_of_kinds([str(rows)], kinds, 'validation'))
 
 
 def test_answers_alone_have_no_reasoning(rows: Path) -> None:
-    arguments = SftArguments([str(rows)], reasoning=False, degraded_share=0.0)
+    arguments = SftArguments([str(rows)], 'model', reasoning=False)
     texts = [made['completion'][0]['content'] for made in examples(arguments, 'train', 0)]
     assert texts
     assert all(text.startswith('<think> </think><answer> ') for text in texts)

@@ -7,21 +7,17 @@ from dataclasses import replace
 import re
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.scene.memory import MemoryConfig
 import pytest
 
 from test.training.arm_rows import arm_rows
 from training.data.arm_reader import cm_of, cm_text, read_arm
-from training.data.arm_traces import likest, movement_words, next_step
-from training.data.traces import read_row
-from training.eval.execution import executed_conclusion
+from training.data.arm_traces import likest, movement_words, next_step, read_row
 
 if TYPE_CHECKING:
     from embodied_r_ros.questions.row import Row
 
     from training.data.arm_reader import ArmPrompt
 
-MEMORY = MemoryConfig()
 ROWS = arm_rows()
 
 
@@ -37,7 +33,7 @@ def arm_prompt(row: Row) -> ArmPrompt:
 
 @pytest.mark.parametrize('kind', ['waypoint', 'movement'])
 def test_a_oracle_is_mostly_right(kind: str) -> None:
-    traces = [(row, read_row(row, MEMORY)) for row in of_kind(kind)]
+    traces = [(row, read_row(row)) for row in of_kind(kind)]
     right = [trace is not None and trace.answer == row.solution_text() for row, trace in traces]
     assert len(right) > 20
     assert sum(right) / len(right) > 0.8
@@ -45,7 +41,7 @@ def test_a_oracle_is_mostly_right(kind: str) -> None:
 
 def test_a_trace_names_no_letter_and_ends_with_its_option() -> None:
     for row in ROWS:
-        trace = read_row(row, MEMORY)
+        trace = read_row(row)
         if trace:
             assert trace.answer in row.options
             if trace.letter:
@@ -57,38 +53,19 @@ def test_a_trace_names_no_letter_and_ends_with_its_option() -> None:
             assert not re.search(r'\b[A-D]\b', trace.think)
 
 
-def test_the_last_figures_lead_to_the_answer() -> None:
-    for row in ROWS:
-        trace = read_row(row, MEMORY)
-        if trace:
-            assert executed_conclusion(trace.think, row.options) == trace.answer
-
-
-def test_execution_follows_the_figures_not_the_words() -> None:
-    places = ('(0.100, 0.000, 0.020)', '(0.300, 0.000, 0.020)')
-    think = 'red 10 00; hand 00 00 16. Next 29 01 02: 1. x 10 29 no; 2. x 30 29 yes. Closest: 1.'
-    assert executed_conclusion(think, places) == places[1]
-    assert executed_conclusion(think, ('left', 'right')) is None
-    think = 'Next 10 00 02: 1. x 20 10 no; Or 29 01 02: 1. x 10 29 no; Closest: 1.'
-    assert executed_conclusion(think, places) == places[1]
-    think = 'Next 00 00 02. Way 00 -03 -14, half 07: up. Most like: up.'
-    assert executed_conclusion(think, ('up', 'slightly left, down')) == 'slightly left, down'
-    assert executed_conclusion(think, ()) is None  # a movement for an open question
-
-
 def test_only_the_prompt_is_read() -> None:
     """With other places told, the same row leads elsewhere; without them, nowhere."""
     changed = 0
     for row in of_kind('waypoint'):
-        trace = read_row(row, MEMORY)
+        trace = read_row(row)
         blind = replace(row, focus=())
-        assert read_row(blind, MEMORY) is None
+        assert read_row(blind) is None
         look = dict(row.focus[0])
         look['text'] = str(look['text']).replace('(0.100, -0.150', '(0.250, 0.200')
-        other = read_row(replace(row, focus=(look,)), MEMORY)
+        other = read_row(replace(row, focus=(look,)))
         changed += other != trace
         unsaid = replace(row, keypoint=(9.0, 9.0, 9.0), state=(8.0, 8.0, 8.0), solution='A')
-        assert read_row(unsaid, MEMORY) == trace
+        assert read_row(unsaid) == trace
     assert changed > 5
 
 
@@ -112,7 +89,7 @@ def test_a_second_position_is_looked_for_where_the_first_is_no_option() -> None:
     at = (0.1, -0.15, 0.014)
     row = next(row for row in of_kind('waypoint') if arm_prompt(row).state == (10, -15, 1))
     places = ('(0.010, 0.200, 0.154)', '(0.101, -0.149, 0.015)')
-    trace = read_row(replace(row, options=places, keypoint=at), MEMORY)
+    trace = read_row(replace(row, options=places, keypoint=at))
     assert trace
     first = '1. x 01 10 no; 2. x 10 10 y -14 -15 z 01 16 no;'
     assert f'Next 10 -15 16: {first} Or 10 -15 01: 1. x 01 10 no; 2.' in trace.think
@@ -124,14 +101,14 @@ def test_the_gripper_follows_from_hand_and_thing_where_it_acts_on_arrival() -> N
     rows = arm_rows(gripper=True, grip='arrival', kinds=('waypoint',))
     asked = [row for row in rows if row.question_type == 'gripper']
     assert {row.solution_text() for row in asked} == {'open', 'closed'}
-    traces = [(row, read_row(row, MEMORY)) for row in asked]
+    traces = [(row, read_row(row)) for row in asked]
     assert all(trace and trace.answer == row.solution_text() for row, trace in traces)
-    blind = [read_row(replace(row, focus=()), MEMORY) for row in asked]
+    blind = [read_row(replace(row, focus=())) for row in asked]
     assert blind == [None] * len(asked)
 
 
 def test_where_the_hand_is_no_text_tells() -> None:
-    assert all(read_row(row, MEMORY) is None for row in of_kind('current_state'))
+    assert all(read_row(row) is None for row in of_kind('current_state'))
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,10 @@ pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.questions.row import read_rows
-from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.sim.arm.trials import TrialPlan
 
+from training.data.arm_traces import read_row
 from training.data.arm_trials import main, robot_of, trial_rows
-from training.data.traces import read_row
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +47,7 @@ def test_rows_of_slow_answers_tell_of_what_was_seen_meanwhile() -> None:
 
 def test_a_row_reads_as_the_oracle_answered() -> None:
     for row in trial_rows(TrialPlan('place', 1, 1), ROBOT, slips=0.2):
-        trace = read_row(row, MemoryConfig(200))
+        trace = read_row(row)
         assert trace
         assert trace.answer == row.solution_text()
 

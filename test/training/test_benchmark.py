@@ -369,10 +369,10 @@ def test_shipped_model_reads_scenes_as_long_as_it_is_served(
 ) -> None:
     budgets = token_budgets('training.benchmark.ask')
     save_language_model(tmp_path / 'weights')
-    nano = shared_path('models', 'nano')
-    for words in ([nano], [nano, '--token-budget', 700], [tmp_path / 'weights']):
+    arm = shared_path('models', 'arm')
+    for words in ([arm], [arm, '--token-budget', 700], [tmp_path / 'weights']):
         assert run(tmp_path, 'vsi-bench', '--rows', rows, '--model', *words) == (2, {})
-    served = load_profile('embedded').reasoner['token_budget']
+    served = load_profile('embedded-arm').reasoner['token_budget']
     assert budgets == [served, 700, MemoryConfig.token_budget]
     assert served < MemoryConfig.token_budget
 

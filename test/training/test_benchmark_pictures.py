@@ -314,7 +314,7 @@ def test_episodes_of_embodiedbench_are_averaged_by_set(
     assert report['averages'] == {'task_success': 0.5, 'planner_steps': 1.5}
     assert report['baselines'] == {}
     assert 'mean planner_steps: 1.5' in capsys.readouterr().out
-    assert benchmark.main([*command, '--model', 'models/nano']) == 2
+    assert benchmark.main([*command, '--model', 'models/arm']) == 2
     assert 'has what was done in its files' in capsys.readouterr().err
     save(tmp_path / 'base' / 'results' / 'episode_9_res.json', b'{"task_success": 2}')
     with pytest.raises(InputError, match='task_success is 2, expected'):

@@ -1,36 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands write their tables, or the cells that they know, between the comments of a page."""
+"""Benches write their tables between the comments of a page."""
 
 from __future__ import annotations
 
 from argparse import Namespace
-from pathlib import Path
-import re
-from typing import Any
+from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
 import pytest
 
 pytest.importorskip('torch')
 
-from training.eval.document_tables import (
-    difference_cell,
-    DocumentTable,
-    percent,
-    rate_cell,
-    write_cells,
-    write_tables,
-)
-from training.evaluate import document_table
-from training.experiments import keyframes, perception
-from training.experiments.config import KeyframesConfig, ModelsConfig, read_experiment
-from training.experiments.models import tables
-from training.judge.data import KINDS
-from training.judge.report import document_rows, ERRORS
+from training.eval.document_tables import DocumentTable, percent, write_tables
 
-# Of a run of its own, with another budget.
-BY_HAND = {'the same with `--token-budget 450`'}
-ROOT = Path(__file__).resolve().parents[2]
+if TYPE_CHECKING:
+    from pathlib import Path
+
 NAMES = DocumentTable('bench rows', 'names', ('', 'a', 'b'))
 ROWS = [('one', 1, '2 m'), ('two', '', percent(0.25))]
 TEXT = """<!-- bench rows: names -->
@@ -39,18 +24,6 @@ TEXT = """<!-- bench rows: names -->
 | one | 1 | 2 m |
 | two | | 25 % |
 <!-- end of bench -->"""
-RATES = {'n': 8, 'accuracy': 0.5, 'interval_95': (0.25, 0.75)}
-REPORT = {
-    **RATES,
-    'by_wording': {'known': RATES, 'held out': RATES},
-    'majority_baseline': 0.25,
-    'question_only_accuracy': 0.125,
-    'format': 1.0,
-    'consistency': None,
-    'execution': {'n': 0, 'consistency': None},
-    'unknown': {'precision': None, 'recall': 1.0},
-    'by_type': {'nearest': RATES},
-}
 
 
 def args(page: Path, variant: str = '') -> Namespace:
@@ -75,9 +48,8 @@ def test_a_table_is_written_into_a_new_file_and_replaced_in_its_place(tmp_path: 
 def test_a_page_without_a_place_stays_as_it_is(tmp_path: Path) -> None:
     page = tmp_path / 'page.md'
     page.write_text('# Rows\n')
-    for write in (write_tables, write_cells):
-        with pytest.raises(InputError, match=r'no place for the table: write <!-- bench rows: na'):
-            write(args(page), {NAMES: ROWS})
+    with pytest.raises(InputError, match=r'no place for the table: write <!-- bench rows: na'):
+        write_tables(args(page), {NAMES: ROWS})
     assert page.read_text() == '# Rows\n'
 
 
@@ -86,119 +58,8 @@ def test_without_the_option_nothing_is_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_tables(Namespace(markdown=None), {NAMES: ROWS})
-    write_cells(Namespace(markdown=None), {NAMES: ROWS})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_writes_its_own_cells_and_leaves_the_others(tmp_path: Path) -> None:
-    page = tmp_path / 'page.md'
-    page.write_text(f'# Rows\n\n{TEXT}\n\nThe end.\n')
-    column = DocumentTable('bench rows', 'names', ('', 'b', 'c'))
-    write_cells(args(page), {column: [('two', '3 m', 4), ('three', '5 m', 6)]})
-    assert page.read_text() == f'# Rows\n\n{TEXT.replace("25 %", "3 m")}\n\nThe end.\n'
-    other = DocumentTable('bench rows', 'names', ('', 'c'))
-    with pytest.raises(InputError, match=r'names -->: the table has no row of two with a co'):
-        write_cells(args(page), {other: [('two', 4)]})
-    page.write_text(TEXT.replace('| two | | 25 % |', '| two | 25 % |'))
-    with pytest.raises(InputError, match=r"the line of 'two' has 2 cells, expected 3"):
-        write_cells(args(page), {column: [('two', '3 m', 4)]})
-    page.write_text(f'{NAMES.place()}\n{NAMES.end}\n')
-    write_cells(args(page), {NAMES: ROWS})
-    assert page.read_text() == f'{TEXT}\n'
-    page.write_bytes(b'\xff')
-    for unreadable in (page, tmp_path):
-        with pytest.raises(InputError, match='cannot be read'):
-            write_cells(args(unreadable), {NAMES: ROWS})
-    new = tmp_path / 'new.md'
-    write_cells(args(new), {other: [('two', 4)]})
-    assert '| two | 4 |' in new.read_text()
-
-
 def test_figures_are_written_as_in_the_documents() -> None:
-    pair = {'difference': -0.019, 'interval_95': (-0.051, 0.011), 'p_value': 0.28}
-    assert rate_cell(RATES) == '50.0 % (25.0 to 75.0)'
-    assert rate_cell({**RATES, 'interval_95': None}) == '50.0 %'
-    assert difference_cell(pair) == '−1.9 (−5.1 to +1.1), p = 0.28'  # noqa: RUF001
-    assert (difference_cell(None), percent(None), percent(float('nan'))) == ('', '', '')
-
-
-def test_an_evaluation_is_a_column() -> None:
-    table, lines = document_table(REPORT, 'nano')
-    cells = dict(lines)
-    assert table.head == ('', 'nano')
-    assert cells['held-out words'] == '50.0 % (25.0 to 75.0)'
-    assert (cells['consistency, judged'], cells['consistency, executed']) == ('', '')
-    assert (cells['unknown: precision, recall'], cells['nearest']) == ('-, 1.00', '50 % of 8')
-
-
-def test_a_grid_is_a_table_for_each_file_of_rows_and_one_of_the_means() -> None:
-    pair = {'difference': 0.25, 'interval_95': None, 'p_value': 0.5}
-    cell = {**REPORT, 'rows': 'camera', 'judge': 'one', 'words': 7.4, 'consistency': 0.5}
-    start = {**cell, 'model': 'start', 'against_first': None}
-    better = {**cell, 'model': 'better', 'against_first': pair}
-    mean = {
-        **{'rows': 'camera', 'recipe': 'GRPO', 'against_first': pair, 'interval_95': None},
-        **{'accuracy': 0.75, 'by_type': {'nearest': {'accuracy': 1.0}}},
-    }
-    cells = [start, {**start, 'judge': 'two', 'consistency': 1.0}, better]
-    cells.append({**better, 'judge': 'two', 'consistency': 1.0})
-    made: dict[str, Any] = {
-        table.name: (table.head, rows)
-        for table, rows in tables({'cells': cells, 'means': [mean]}).items()
-    }
-    head, rows = made['camera']
-    lines = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
-    assert list(lines) == ['start', 'better', 'GRPO, mean']
-    assert (lines['better']['one'], lines['better']['two']) == ('50.0 %', '100.0 %')
-    assert lines['better']['against the first'] == '+25.0, p = 0.5'
-    assert made['camera, by type'][1] == [('nearest', '50 %', '50 %', '100 %')]
-    assert made['means'][1] == [('camera', '50.0 % (25.0 to 75.0)', '75.0 %', '+25.0, p = 0.5')]
-
-
-def test_errors_of_a_judge_stand_beside_those_in_held_out_wordings() -> None:
-    rates = {'agreement': 0.999, 'false_accept': None, 'false_reject': 0.001}
-    kinds = {**rates, 'by_kind': dict.fromkeys(KINDS, rates)}
-    rows = document_rows({'known wordings': kinds, 'held-out wordings': kinds})
-    assert {len(row) for row in rows} == {len(ERRORS.head)}
-    assert rows[0] == ('whole', '99.9 %', '', '0.1 %', '99.9 %', '', '0.1 %')
-
-
-def standing() -> list[tuple[str, str, list[list[str]]]]:
-    """Command, name and lines of each table of a training command in the documents."""
-    found = []
-    for page in sorted((ROOT / 'docs' / 'results').glob('*.md')):
-        text = page.read_text()
-        tables_of = re.findall(
-            r'<!-- (training[\w.]+): (.+?) -->\n((?:\|.*\|\n)+)<!-- end of training -->', text
-        )
-        assert len(tables_of) == text.count('<!-- training') == text.count('<!-- end of training')
-        for command, name, lines in tables_of:
-            cells = [line.strip('|').split('|') for line in lines.splitlines()]
-            found.append((command, name, [[cell.strip() for cell in line] for line in cells]))
-    return found
-
-
-def test_tables_of_documents_have_rows_and_columns_that_commands_write() -> None:
-    rows = {'training.evaluate': {line[0] for line in document_table(REPORT, 'nano')[1]}}
-    rows['training.judge.report'] = {*KINDS, 'all'}
-    of_experiments = set(perception.IN_DOCUMENTS.values())
-    for file in (ROOT / 'training/configs/experiments').glob('*.yaml'):
-        config = read_experiment(file)
-        if isinstance(config, ModelsConfig):
-            of_experiments |= {*config.models, *config.rows, *config.judges}
-            of_experiments |= {f'{name}, mean' for name in config.seeds} | {*config.seeds}
-        elif isinstance(config, KeyframesConfig):
-            of_experiments |= {*config.policies}
-    rows['training.experiment'] = of_experiments
-    heads = {*keyframes.POLICIES.head, *perception.TEXTS.head, *ERRORS.head, *of_experiments}
-    heads |= {'accuracy', 'against the first', 'consistent, judged', 'executed', 'format', 'words'}
-    heads |= {'GRPO against start', 'control against start'}
-    tables_of = standing()
-    assert {command for command, _, _ in tables_of} == set(rows)
-    for command, name, lines in tables_of:
-        assert {len(line) for line in lines} == {len(lines[0])}, name
-        written = {line[0] for line in lines[2:]}
-        types = {row for row in written if '_' in row} | {'nearest', 'unanswerable'}
-        assert written - rows[command] - types <= BY_HAND, (command, name)
-        if command != 'training.evaluate':
-            assert set(lines[0][1:]) <= heads, (command, name)
+    assert (percent(0.25), percent(None), percent(float('nan'))) == ('25 %', '', '')

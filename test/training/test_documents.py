@@ -26,7 +26,7 @@ COMMANDS = [
     *(command for page in PAGES for command in commands_of(page)),
     *(command for config in CONFIGS for command in commands_of_config(config)),
 ]
-MODULES = ('training.', 'examples.circle', 'examples.people')
+MODULES = ('training.', 'examples.circle')
 OURS = {str(c): c for c in COMMANDS if c.module.startswith(MODULES)}
 
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / 'training/configs'
 EXPERIMENTS = sorted((CONFIGS / 'experiments').glob('*.yaml'))
 PAGES = [ROOT / 'training/README.md', *sorted((ROOT / 'docs').rglob('*.md'))]
-RECIPES = [CONFIGS / f'{name}.yaml' for name in ('nano', 'nano-control', 'nano-sft', 'judge')]
+RECIPES = [CONFIGS / f'{name}.yaml' for name in ('arm-sft', 'arm-trials-sft', 'arm-drawer-sft')]
 
 
 def output_paths() -> set[str]:
@@ -22,7 +22,8 @@ def output_paths() -> set[str]:
     pages = [*PAGES, *EXPERIMENTS]
     told = '\n'.join(page.read_text() for page in pages)
     found = set(re.findall(r'--out(?:put_dir)? ([\w./$-]+)', told))
-    found |= set(re.findall(r'training\.(?:release|tiny\.vision) \S+ (\S+)', told))
+    found |= set(re.findall(r'git archive .*? -C ([\w./-]+)', told))
+    found |= set(re.findall(r'training\.(?:release|run\.eyes) \S+ (\S+)', told))
     found |= {path.replace('$s', seed) for path in found if '$s' in path for seed in '012'}
     for recipe in re.findall(r'--config (training/configs/[\w.-]+\.yaml)', told):
         found.add(str(settings(ROOT / recipe).get('output_dir', '')))
@@ -55,7 +56,7 @@ def test_what_an_experiment_reads_is_made(path: Path) -> None:
         read = [recipe['model'], recipe.get('samples', ''), *recipe['rows']]
         assert not missing([*read, *recipe.get('judge', [])], there)
         there.add(run['output'])
-    keys = ('models', 'model', 'rows', 'worlds', 'judges', 'judge', 'images')
+    keys = ('models', 'rows', 'images')
     assert not missing([path for key in keys for path in names_of(given.get(key))], there)
 
 

@@ -18,7 +18,7 @@ from training.eval.grading import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from training.judge.cases import JudgeCase
+    from training.eval.judging import JudgeCase
 
 CHOICE = Row(
     'r', 'e', 's', 'test', 'layout', 'c', 'kind', 'Q?', 'choice', ('left', 'right'), 'B', ()

@@ -7,7 +7,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import json
 import os
 from pathlib import Path
-from random import Random
 import shutil
 import subprocess
 import threading
@@ -34,15 +33,16 @@ from trl import GRPOConfig
 from trl.generation import vllm_client
 
 from test.tiny_models import save_language_model
+from test.training.arm_rows import arm_rows
 from test.training.commands import run_training
 from test.training.test_sft import turning_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
 from training import grpo
 from training.data.batches import grouped_by_length
 from training.data.grpo import (
-    draw_evenly,
     GrpoArguments,
     training_prompts,
     validation_prompts,
@@ -50,12 +50,11 @@ from training.data.grpo import (
 from training.data.sft import examples, SftArguments
 from training.eval.grading import grade
 from training.grpo import equal_groups, parse_stages, Stage, stage_at, trainer_of
-from training.judge import models as judges
 from training.rollouts import sample
 from training.run.manifest import newest_checkpoint
+from training.run.models import load_tokenizer
 from training.run.monitor import RULES
 from training.run.rewards import format_reward
-from training.tiny.model import load_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -73,7 +72,7 @@ ON_A_CPU = (
 def run_grpo(
     folder: Path, *more: str, config: str = 'smoke', processes: int = 1
 ) -> subprocess.CompletedProcess[str]:
-    words = ['--config', f'training/configs/{config}.yaml', '--model', 'models/nano']
+    words = ['--config', f'training/configs/{config}.yaml', '--model', 'models/arm']
     words += ['--rows', str(folder / 'rows.jsonl'), '--output_dir', str(folder / 'out'), *more]
     words += ['--ddp_backend', 'gloo'] if processes > 1 else []
     return run_training('grpo', words, processes)
@@ -81,7 +80,8 @@ def run_grpo(
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    write_rows(tmp_path / 'rows.jsonl', [turning_row(i, 'train') for i in range(16)])
+    rows = [row for row in arm_rows() if row.question_type in ('waypoint', 'movement')]
+    write_rows(tmp_path / 'rows.jsonl', [replace(row, split='train') for row in rows])
     return tmp_path
 
 
@@ -92,7 +92,7 @@ def test_smoke_recipe_trains_through_its_stages_and_saves(folder: Path) -> None:
         'step 0: stage 1 of 2, format : accuracy : consistency = 0.70 : 0.30 : 0.00' in done.stderr
     )
     assert (
-        'step 1: stage 2 of 2, format : accuracy : consistency = 0.10 : 0.70 : 0.20' in done.stderr
+        'step 1: stage 2 of 2, format : accuracy : consistency = 0.30 : 0.70 : 0.00' in done.stderr
     )
     assert (folder / 'out' / 'model.safetensors').exists()
     history = json.loads((folder / 'out' / 'checkpoint-2' / 'trainer_state.json').read_text())
@@ -113,7 +113,7 @@ def test_divergence_from_the_start_is_the_same_where_prefixes_are_shared(folder:
             '--warmup_steps',
             '0',
             '--max_completion_length',
-            '48',
+            '200',
             '--drop_zero_variance',  # `kl` is of what is in the loss
             'false',
         ]
@@ -171,7 +171,7 @@ def test_groups_of_zero_variance_are_left_out_of_the_loss_and_counted(
     held = {}
     for drops in (True, False):
         arguments = GrpoArguments(
-            [str(tmp_path / 'rows.jsonl')], str(shared_path('models', 'nano')), ['none'],
+            [str(tmp_path / 'rows.jsonl')], str(shared_path('models', 'arm')), ['none'],
             ['1 x 1:1:0'], drop_zero_variance=drops, threads=1,
         )  # fmt: skip
         config = GRPOConfig(
@@ -223,7 +223,7 @@ def test_a_server_samples_with_the_adapter_of_each_step_under_a_name_of_its_own(
     monkeypatch.setenv('EMBODIED_R_TOKEN', 'a-secret-word')
     monkeypatch.setattr(grpo, 'swap_adapters', swap)
     arguments = GrpoArguments(
-        [str(tmp_path / 'rows.jsonl')], str(shared_path('models', 'nano')), ['none'],
+        [str(tmp_path / 'rows.jsonl')], str(shared_path('models', 'arm')), ['none'],
         ['1 x 1:1:0'], lora_rank=2, threads=1,
     )  # fmt: skip
     config = GRPOConfig(
@@ -310,7 +310,7 @@ def python_of_vllm(monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize('mode', ['server', 'colocate'])
 def test_vllm_samples_what_the_trainer_would(folder: Path, python_of_vllm: str, mode: str) -> None:
     """Two steps, the second with an adapter that has learned: with the first it would differ."""
-    model = str(shared_path('models', 'nano'))
+    model = str(shared_path('models', 'arm'))
     words = ['--config', 'training/configs/qwen2.5-3b-lora.yaml', '--model', model, *ON_A_CPU]
     words += ['--rows', str(folder / 'rows.jsonl'), '--output_dir', str(folder / 'out')]
     words += ['--judge', 'none', '--stages', '1 x 1:1:0', '--max_steps', '2', '--save_steps', '2']
@@ -344,16 +344,6 @@ def test_vllm_samples_what_the_trainer_would(folder: Path, python_of_vllm: str, 
     apart = [log['sampling/sampling_logp_difference/max'] for log in steps]
     assert max(apart) < 1e-3
     assert steps[1]['kl'] > 10 * max(apart)  # it is not the start's any more
-
-
-def test_all_kinds_are_asked_equally_often_and_no_row_of_them_is_left_out() -> None:
-    kinds = ['often'] * 18 + ['seldom'] * 5 + ['once']
-    order = draw_evenly(kinds, 3, Random(0))
-    counts = Counter(kinds[index] for index in order[: len(order) // 3])
-    assert counts == {'often': 8, 'seldom': 8, 'once': 4}
-    assert {*order} == {*range(24)}  # rows of the frequent kind follow each other over the epochs
-    assert max(Counter(order[:20]).values()) == 4
-    assert order == draw_evenly(kinds, 3, Random(0))
 
 
 def logs(**changes: list[float]) -> list[dict[str, float | None]]:
@@ -410,10 +400,10 @@ def test_monitor_lives_without_a_judge() -> None:
 
 def rows_with_a_rare_answer(count: int) -> list[Row]:
     """Rows whose solution is the answer that the start gives second most often."""
-    rows = [turning_row(i, 'train', most=10) for i in range(24)]
-    sampling, nano = Sampling(1.0, 1.0, 200, 1), str(shared_path('models', 'nano'))
+    rows = [replace(row, split='train') for row in arm_rows() if row.question_type == 'waypoint']
+    sampling, arm = Sampling(1.0, 1.0, 200, 1), str(shared_path('models', 'arm'))
     found = []
-    for row, value in zip(rows, sample(nano, rows, 16, sampling, MemoryConfig()), strict=True):
+    for row, value in zip(rows, sample(arm, rows, 16, sampling, MemoryConfig()), strict=True):
         given = Counter(grade(row, text).answer or '' for text in value['completions'])
         second = [(n, letter) for letter, n in given.most_common() if letter in {*'ABCD'}][1:2]
         found += [(n, replace(row, solution=letter)) for n, letter in second]
@@ -454,7 +444,7 @@ def test_gpu_recipe_goes_on_with_another_number_of_processes(
 ) -> None:
     """With a small model of its architecture: in the same stage, at the same prompts."""
     save_language_model(folder / 'model')
-    more = ['--model', str(folder / 'model'), '--judge', str(folder / 'model'), *ON_A_CPU]
+    more = ['--model', str(folder / 'model'), '--judge', 'http://127.0.0.1:9', *ON_A_CPU]
     more += ['--max_steps', '2', '--stages', '1 x 7:3:0', '1 x 1:7:2', '--save_steps', '1']
     more += ['--logging_steps', '1']
     done = run_grpo(folder, *more, config=name, processes=processes)
@@ -502,25 +492,6 @@ def test_accelerate_launches_with_the_files_that_share_out_weights(
     assert environment['FSDP_CPU_RAM_EFFICIENT_LOADING'] == 'false'
 
 
-@pytest.mark.parametrize('sharing', ['is_deepspeed_zero3_enabled', 'is_fsdp_enabled'])
-def test_folder_judge_whose_weights_would_be_shared_out_is_one_line(
-    sharing: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(judges, sharing, lambda: True)
-    words = ['--config', str(ROOT / 'training/configs/smoke.yaml'), '--judge', 'models/judge']
-    monkeypatch.setattr(grpo, 'trainer_of', None)
-    words += ['--output_dir', str(tmp_path)]
-    monkeypatch.setattr('sys.argv', ['training.grpo', *words])
-    assert grpo.main() == 2
-    lines = [line for line in capsys.readouterr().err.splitlines() if 'Warning' not in line]
-    assert lines[-1].startswith('training.grpo: error: judge models/judge is a folder, and ')
-    assert lines[-1].endswith('vllm serve models/judge, and name its URL')
-    assert judges.load_judge(['http://127.0.0.1:9'])  # at a server nothing is shared out
-
-
 def test_prompts_whose_completions_are_of_like_length_are_asked_together() -> None:
     lengths = [float(7919 * i % 1000) for i in range(203)]
 
@@ -557,7 +528,7 @@ def test_only_rows_that_samples_differ_on_are_trained_on(tmp_path: Path) -> None
     ]
     (tmp_path / 'samples.jsonl').write_text('\n'.join(lines) + '\n')
     words = ([str(tmp_path / 'rows.jsonl')], 'model', ['judge'], ['1 x 7:3:0'])
-    tokenizer = load_tokenizer(shared_path('models', 'nano'))
+    tokenizer = load_tokenizer(shared_path('models', 'arm'))
     file = str(tmp_path / 'samples.jsonl')
     for samples, anchors, expected in ((file, 0.0, 2), (file, 1.0, 3), ('', 0.0, 4)):
         arguments = GrpoArguments(*words, samples=samples, anchor_share=anchors)
@@ -570,7 +541,7 @@ def test_only_rows_that_samples_differ_on_are_trained_on(tmp_path: Path) -> None
         asked = [str(prompt) for prompt in told['prompt']]
         assert Counter(asked) == Counter([str(prompt) for prompt in prompts['prompt']] * 3)
     for anchors, learned in ((0.0, [BRIEF, LONGER]), (1.0, [BRIEF, LONGER, BRIEF, LONGER])):
-        control = SftArguments(words[0], samples=file, anchor_share=anchors)
+        control = SftArguments(words[0], 'model', samples=file, anchor_share=anchors)
         made = [each['completion'][0]['content'] for each in examples(control, 'train', 0)]
         assert made == learned
 
@@ -581,19 +552,19 @@ def test_empty_file_of_samples_is_not_the_same_as_none(tmp_path: Path) -> None:
     file.touch()
     words = ([str(tmp_path / 'rows.jsonl')], 'model', ['judge'], ['1 x 7:3:0'])
     arguments = GrpoArguments(*words, samples=str(file))
-    tokenizer = load_tokenizer(shared_path('models', 'nano'))
+    tokenizer = load_tokenizer(shared_path('models', 'arm'))
     with pytest.raises(InputError, match='holds nothing that teaches'):
         training_prompts(arguments, tokenizer, at_once=1, seed=0)
     assert len(validation_prompts(arguments, tokenizer) or ()) == 1
     with pytest.raises(InputError, match='holds nothing that teaches'):
-        list(examples(SftArguments(words[0], samples=str(file)), 'train', 0))
+        list(examples(SftArguments(words[0], 'model', samples=str(file)), 'train', 0))
 
 
 def test_every_epoch_asks_all_prompts_in_another_order(tmp_path: Path) -> None:
     rows = [replace(turning_row(seed, 'train', 9), id=f'row{seed}') for seed in range(7)]
     write_rows(tmp_path / 'rows.jsonl', rows)
     arguments = GrpoArguments([str(tmp_path / 'rows.jsonl')], 'model', ['judge'], ['1 x 7:3:0'])
-    tokenizer = load_tokenizer(shared_path('models', 'nano'))
+    tokenizer = load_tokenizer(shared_path('models', 'arm'))
     prompts = training_prompts(arguments, tokenizer, at_once=1, seed=0, epochs=2)
     assert prompts is not None
     asked = [str(prompt) for prompt in prompts['prompt']]

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.questions.row import Row
 
 ROOT = Path(__file__).resolve().parents[2]
+ARM = str(ROOT / 'models' / 'arm')
 SPLITS = ('train', 'validation', 'test')
 
 
@@ -71,7 +72,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: Steps, *more: st
     monkeypatch.setattr(Improvement, 'step', lambda *words, **well: steps(*words, **well))
     recording(tmp_path, 'first')
     given = [str(tmp_path / 'bags'), '--out', str(tmp_path / 'out'), '--slot', str(tmp_path / 's')]
-    return improve.main([*given, '--judge', 'none', *more])
+    return improve.main([*given, '--model', ARM, *more])
 
 
 @pytest.mark.parametrize(('better', 'worse'), [('grpo', 'control'), ('control', 'grpo')])
@@ -144,7 +145,9 @@ def test_steps_may_be_forks_that_share_what_was_said(
 ) -> None:
     monkeypatch.setattr(command, '_SLOW_TO_IMPORT', ())
     given = [str(tmp_path), '--out', str(tmp_path / 'out'), '--slot', str(tmp_path / 's')]
-    args = improve._parser().parse_args([*given, '--fork', '--cache', str(tmp_path / 'said')])
+    args = improve._parser().parse_args(
+        [*given, '--fork', '--cache', str(tmp_path / 'said'), '--model', ARM]
+    )
     improvement = Improvement(args)
     assert improvement.cache == ('--cache', (tmp_path / 'said').resolve())
     (tmp_path / 'good.json').write_text('{"a": 1}')
@@ -164,14 +167,14 @@ def test_frozen_set_goes_with_the_rows(tmp_path: Path, monkeypatch: pytest.Monke
     drawn = {'name': 'week47', 'digest': frozen.digest()}
     monkeypatch.setattr(improve, 'frozen_of_rows', lambda rows: drawn)
     given = ['--frozen', str(file), '--out', str(tmp_path / 'out'), '--slot', str(tmp_path / 's')]
-    assert improve.main([*given, '--judge', 'none']) == 0
+    assert improve.main([*given, '--model', ARM]) == 0
     assert steps.words[0][:4] == ['embodied-r', 'questions', '--frozen', str(file)]
     assert frozen_of_rows(tmp_path / 'out' / 'rows.jsonl') == drawn
     assert f'week47, {frozen.digest()}' in (tmp_path / 'out' / 'manifest.yaml').read_text()
     recording(tmp_path, 'second')
     (tmp_path / 'bags' / 'first.mcap').write_text('another')
-    assert improve.main([*given, '--judge', 'none']) == 2
-    assert improve.main([str(tmp_path / 'bags'), *given, '--judge', 'none']) == 2
+    assert improve.main([*given, '--model', ARM]) == 2
+    assert improve.main([str(tmp_path / 'bags'), *given, '--model', ARM]) == 2
 
 
 def test_what_was_not_saved_wholly_is_trained_on(
@@ -273,11 +276,11 @@ def test_a_place_keeps_the_split_that_it_was_drawn_for() -> None:
 
 def test_a_command_that_fails_ends_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = [str(tmp_path / 'none'), '--out', str(tmp_path / 'out')]
-    assert improve.main([*given, '--slot', str(tmp_path / 'slot')]) == 2
+    assert improve.main([*given, '--slot', str(tmp_path / 'slot'), '--model', ARM]) == 2
     assert 'none does not exist' in capsys.readouterr().err
     recording(tmp_path, 'first')  # which is none
     given[0] = str(tmp_path / 'bags')
-    assert improve.main([*given, '--slot', str(tmp_path / 'slot')]) == 1
+    assert improve.main([*given, '--slot', str(tmp_path / 'slot'), '--model', ARM]) == 1
     assert 'embodied-r ended with code ' in capsys.readouterr().err
 
 
@@ -290,7 +293,7 @@ def test_recordings_become_a_candidate_that_the_gate_has_examined(tmp_path: Path
     given += ['--slot', str(tmp_path / 'slot'), '--deltas', 'true', '--moments', '1']
     # The rate of the first step is 0, so one alone would give back the model that serves.
     given += ['--limit', '16', '--steps', '2', '--latency-rows', '0']
-    code = improve.main([*given, '--model', str(ROOT / 'models' / 'nano')])
+    code = improve.main([*given, '--model', ARM])
     (told,) = [*tmp_path.glob('slot/manifest.json'), *tmp_path.glob('slot/refusals/*.json')]
     assert (code == 0) is (told.name == 'manifest.json')
     assert json.loads(told.read_text())['rows']['split'] == 'test'

@@ -25,15 +25,13 @@ from training.data.grpo import GrpoArguments
 from training.data.sft import SftArguments
 from training.eval.generation import load_model
 from training.evaluate import evaluate
-from training.judge import train as judge_recipe
-from training.judge.models import load_judge
 from training.run.models import base_folder, model_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-NANO = shared_path('models', 'nano')
+ARM = shared_path('models', 'arm')
 
 
 def test_a_folder_with_a_pickle_is_refused(tmp_path: Path) -> None:
@@ -64,7 +62,7 @@ def test_quantised_weights_that_nothing_reads_are_refused(
     tmp_path: Path, entry: object, help_line: str
 ) -> None:
     folder = tmp_path / 'model'
-    shutil.copytree(NANO, folder)
+    shutil.copytree(ARM, folder)
     config = json.loads((folder / 'config.json').read_text())
     (folder / 'config.json').write_text(json.dumps({**config, 'quantization_config': entry}))
     with pytest.raises(InputError, match=help_line):
@@ -74,7 +72,7 @@ def test_quantised_weights_that_nothing_reads_are_refused(
 @pytest.mark.parametrize('text', ['{', '[]', ''])
 def test_settings_that_are_none_are_refused(tmp_path: Path, text: str) -> None:
     folder = tmp_path / 'model'
-    shutil.copytree(NANO, folder)
+    shutil.copytree(ARM, folder)
     (folder / 'config.json').write_text(text)
     with pytest.raises(InputError, match=r'config\.json'):
         model_folder(str(folder))
@@ -82,8 +80,8 @@ def test_settings_that_are_none_are_refused(tmp_path: Path, text: str) -> None:
 
 def test_a_pickle_beside_safetensors_is_not_read(tmp_path: Path) -> None:
     folder = tmp_path / 'model'
-    shutil.copytree(NANO, folder)
-    pickled_config = (NANO / 'config.json').read_text()
+    shutil.copytree(ARM, folder)
+    pickled_config = (ARM / 'config.json').read_text()
     pickled_model(folder)
     (folder / 'config.json').write_text(pickled_config)
     load_model(model_folder(str(folder)))
@@ -94,18 +92,13 @@ def start_sft(model: str, folder: str) -> None:
     sft.train(SftArguments(rows=[f'{folder}/rows'], model=model), SFTConfig(folder, use_cpu=True))
 
 
-def start_judge(model: str, folder: str) -> None:
-    arguments = judge_recipe.JudgeArguments([f'{folder}/rows'], model)
-    judge_recipe.train(arguments, SFTConfig(folder, use_cpu=True))
-
-
 def start_grpo(model: str, folder: str) -> None:
     rows, stages = [f'{folder}/rows'], ['1 x 1:1:1']
     arguments = GrpoArguments(rows=rows, model=model, judge=[], stages=stages)
     grpo.trainer_of(arguments, GRPOConfig(folder, use_cpu=True), [])
 
 
-@pytest.mark.parametrize('use', [start_sft, start_judge, start_grpo])
+@pytest.mark.parametrize('use', [start_sft, start_grpo])
 def test_no_recipe_starts_from_a_pickle(use: Callable[[str, str], None], tmp_path: Path) -> None:
     folder = pickled_model(tmp_path / 'model')
     with pytest.raises(InputError, match=LINE):
@@ -113,10 +106,8 @@ def test_no_recipe_starts_from_a_pickle(use: Callable[[str, str], None], tmp_pat
     assert not (folder / 'ran').exists()
 
 
-def test_neither_what_is_evaluated_nor_its_judge_may_be_a_pickle(tmp_path: Path) -> None:
+def test_what_is_evaluated_may_not_be_a_pickle(tmp_path: Path) -> None:
     folder = str(pickled_model(tmp_path / 'model'))
     with pytest.raises(InputError, match=LINE):
         evaluate(folder, [turning_row(0, 'test')], MemoryConfig(), Sampling(max_tokens=1))
-    with pytest.raises(InputError, match=LINE):
-        load_judge([folder])
     assert not (tmp_path / 'model' / 'ran').exists()

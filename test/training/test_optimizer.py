@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 from trl import SFTConfig
 
 from test.tiny_models import save_language_model
-from training.tiny.model import muon
+from training.sft import muon
 
 if TYPE_CHECKING:
     from pathlib import Path

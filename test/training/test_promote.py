@@ -100,12 +100,12 @@ def test_who_promotes_signs_where_nobody_is_named(
     assert manifest(tmp_path)['signed_off_by'] == f'uid {os.getuid()}'
 
 
-def test_candidate_that_nobody_judged_is_refused_with_its_figures(
+def test_candidate_that_is_refused_leaves_its_figures(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert promote.main(words) == 1
+    assert promote.main([*words, '--min-gain', '0.9']) == 1
     out, err = capsys.readouterr()
-    assert 'REFUSED  consistency          not judged' in out
+    assert 'REFUSED  gain' in out
     assert not (tmp_path / 'slot' / 'manifest.json').exists()
     path = Path(err.split('refused: ')[1].strip())
     refusal = json.loads(path.read_text())
@@ -150,7 +150,7 @@ def test_slot_is_that_of_the_profile(
 @pytest.mark.parametrize(
     ('changes', 'message'),
     [
-        (['--profile', 'gpu-24gb', '--against', ''], 'is no folder here: give --against'),
+        (['--profile', 'gpu-24gb', '--against', ''], 'is no folder here: name one that is'),
         (['--profile', 'nowhere'], 'nowhere'),
         (['--against', 'STRONG'], 'is the incumbent itself'),
         (['--split', 'validation'], "has no rows of split 'validation'"),

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.reasoning.calls import format_calls, parse_calls
 import pytest
@@ -13,6 +12,9 @@ import torch
 from training.data.call_rows import is_same, outcome_of, read_call_rows, read_scenes, scene_of
 from training.data.calls import write_calls
 from training.reader import chunks_of, Learner, TrainingPlan
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 END = 256
 

@@ -12,8 +12,8 @@ pytest.importorskip('torch')
 from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.common.errors import InputError
 
+from test.tiny_models import save_language_model
 from training.release import main, release
-from training.tiny.model import build_model, NanoSize, train_tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 def model(tmp_path: Path) -> Path:
     """An untrained model with what training leaves beside it."""
     folder = tmp_path / 'run'
-    tokenizer = train_tokenizer(['<think>turned left 30°: 1.2 m.</think>'] * 3, 300)
-    tokenizer.save_pretrained(folder)
-    build_model(NanoSize(hidden_size=16, layers=1, heads=2), tokenizer).save_pretrained(folder)
+    save_language_model(folder)
     (folder / 'training_args.bin').write_bytes(b'pickled')
     (folder / 'checkpoint-1').mkdir()
     return folder

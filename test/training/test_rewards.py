@@ -11,11 +11,10 @@ pytest.importorskip('torch')
 
 from embodied_r_ros.common.errors import InputError, ModelError
 
-from training.eval.execution import executed_conclusion
 from training.eval.grading import consistencies
+from training.eval.judging import JudgeCase, NONE_OF_THESE
 from training.grade import AskedRow
 from training.grade import main as grade_main
-from training.judge.cases import JudgeCase, NONE_OF_THESE
 from training.run.rewards import (
     accuracy_reward,
     consistency_reward,
@@ -196,60 +195,6 @@ def test_consistency_is_measured_for_wrong_answers_too() -> None:
     assert consistencies([asked] * 4, texts, LastWord()) == [1.0, 0.0, None, 1.0]
 
 
-@pytest.mark.parametrize(
-    ('think', 'options', 'expected'),
-    [
-        (
-            'To [3]: [1] 0: 0. In all 30 left, so the opposite way.',
-            ('the same way', 'the opposite way'),
-            'the same way',
-        ),
-        (
-            'In all behind 1.2 right 0.5, so ahead of the start.',
-            ('ahead of the start', 'behind the start'),
-            'behind the start',
-        ),
-        (
-            'In all up 0.1, so higher.',
-            ('higher', 'lower', 'at the same height'),
-            'at the same height',
-        ),
-        ('At ahead 2.3 left 1.3: ahead 0.6 left 1.6, 70 left, so right.', SIDES, 'left'),
-        ('At 10 right, so ahead.', SIDES, 'ahead'),
-        (
-            'blue tall object [4]; red flat object [2-3]; First is blue tall object.',
-            ('blue tall object', 'red flat object'),
-            'red flat object',
-        ),
-        (
-            'a [2]; b [2]; in [2] b, then a; First is a.',
-            ('a', 'b'),
-            'b',
-        ),
-        ('a [2]; First is a.', ('a', 'b'), None),
-        (
-            '[1] red flat object; blue tall object. First is blue tall object.',
-            ('blue tall object', 'red flat object'),
-            None,
-        ),
-        ('[1] no. Not seen, so unknown.', SIDES, 'unknown'),
-        ('red flat object [1] 1; red tall object [4] 2; red objects: 3.', (), '2'),
-        ('[4] a 30° left 1.0 m; b ahead 5° up 0.5 m; nearest is a.', ('a', 'b'), 'b'),
-        ('[4] a 1.0 m; b ahead; nearest is a.', ('a', 'b'), None),
-        ('[3] cannot tell. So unknown.', SIDES, 'unknown'),
-        ('I think so unknown.', SIDES, None),
-        ('It must be left.', SIDES, None),
-        # What is no number, as small models write now and then.
-        ('In all ahead 8..7 left 1.2, so ahead.', SIDES, None),
-        ('In all up 0..1, so higher.', ('higher', 'lower'), None),
-    ],
-)
-def test_execution_follows_the_figures_not_the_words(
-    think: str, options: tuple[str, ...], expected: str | None
-) -> None:
-    assert executed_conclusion(think, options) == expected
-
-
 def test_grade_command_gives_one_line_each(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -345,9 +290,3 @@ def test_grade_command_names_what_is_wrong(
     error = capsys.readouterr().err
     assert error.startswith('training.grade: error: ')
     assert complaint in error
-
-
-def test_nearest_of_a_free_question_follows_from_nothing() -> None:
-    think = 'lamp 15° left 3.4 m; nearest is lamp.'
-    assert executed_conclusion(think, ('lamp',)) == 'lamp'
-    assert executed_conclusion(think, ()) is None

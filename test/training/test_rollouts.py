@@ -20,7 +20,7 @@ from test.training.test_sft import turning_row
 from training import rollouts
 from training.data.samples import PassRateBand, read_samples, teaching_samples
 from training.eval import generation
-from training.judge.cases import NONE_OF_THESE
+from training.eval.judging import NONE_OF_THESE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -224,9 +224,9 @@ def test_judge_is_not_looked_for_where_no_row_needs_one(words: list[str], tmp_pa
     rows[-1] = replace(rows[-1], split='test')
     (tmp_path / 'rows.jsonl').unlink()
     write_rows(tmp_path / 'rows.jsonl', rows)
-    assert rollouts.main([*words, '--judge', str(tmp_path / 'missing')]) == 0
+    assert rollouts.main([*words, '--judge', 'http://127.0.0.1:9']) == 0
     assert not any('judge' in line['origin'] for line in lines(tmp_path))
-    assert rollouts.main([*words, '--split', 'test', '--judge', str(tmp_path / 'missing')]) == 2
+    assert rollouts.main([*words, '--split', 'test', '--judge', 'http://127.0.0.1:9']) == 1
 
 
 def test_free_texts_of_another_judge_are_not_gone_on_with(

@@ -10,7 +10,7 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from training.tiny.shared_prefix import give_room
+from training.run.shared_prefix import give_room
 
 
 def caches(tokens: int, rows: int = 3) -> tuple[DynamicCache, DynamicCache]:

@@ -14,8 +14,8 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
-from training.data.batches import lengths_together, SceneCollator, scenes_together
-from training.tiny.shared_prefix import share_prefixes, shared_columns
+from training.data.batches import SceneCollator, scenes_together
+from training.run.shared_prefix import share_prefixes, shared_columns
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -185,23 +185,3 @@ def test_scenes_stay_together_in_batches_of_like_length() -> None:
     assert torn == 20 * 3, 'four scenes of five in each batch of twenty'
     assert sum(spreads) / len(spreads) < 25
     assert order != scenes_together(examples, scenes, 20, seed=4)
-
-
-def test_batches_of_like_length_come_in_any_order() -> None:
-    """Of fifty batches of a trainer's group, the long ones come first: what they teach is lost."""
-    lengths = [number * 37 % 800 for number in range(1600)]
-    examples = [
-        {'prompt': [{'content': 'x' * (length // 2)}], 'completion': [{'content': 'x' * length}]}
-        for length in lengths
-    ]
-    order = lengths_together(examples, 32, seed=3)
-    assert sorted(order) == list(range(1600))
-    batches = [
-        [lengths[index] for index in order[start : start + 32]] for start in range(0, 1600, 32)
-    ]
-    assert sum(max(batch) - min(batch) for batch in batches) / 50 < 130
-    means = [sum(batch) / 32 for batch in batches]
-    assert all(
-        max(means[at : at + 16]) - min(means[at : at + 16]) > 500 for at in range(0, 48, 16)
-    )
-    assert order != lengths_together(examples, 32, seed=4)

@@ -23,8 +23,8 @@ from training import evaluate, grpo, sft
 from training.data.grpo import GrpoArguments
 from training.data.sft import SftArguments
 from training.eval.generation import chat_text, generate
+from training.run.models import load_tokenizer
 from training.run.templates import fit_examples, fit_messages, keeps_thoughts, render
-from training.tiny.model import load_tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,7 +101,10 @@ def test_template_that_is_of_no_use_is_one_line(
     rows, out = rows_file(folder, 'train'), str(folder.parent / 'out')
     set_template(folder, template)
     with pytest.raises(InputError, match=message):
-        sft.train(SftArguments([rows], str(folder)), SFTConfig(out, use_cpu=True, bf16=False))
+        sft.train(
+            SftArguments([rows], str(folder), reasoning=False),
+            SFTConfig(out, use_cpu=True, bf16=False),
+        )
     arguments = GrpoArguments([rows], str(folder), ['none'], ['1 x 7:3:0'])
     config = GRPOConfig(out, use_cpu=True, bf16=False, per_device_train_batch_size=8)
     with pytest.raises(InputError, match=message):
@@ -139,7 +142,7 @@ def test_recipes_run_without_a_system_role(folder: Path, template: str) -> None:
     common = {'use_cpu': True, 'bf16': False, 'max_steps': 1, 'report_to': 'none'}
     common |= {'gradient_checkpointing': False, 'dataloader_pin_memory': False}
     sft.train(
-        SftArguments([rows], str(folder), lora_rank=2),
+        SftArguments([rows], str(folder), reasoning=False, lora_rank=2),
         SFTConfig(str(out / 'sft'), per_device_train_batch_size=2, **common),
     )
     assert (out / 'sft' / 'adapter_model.safetensors').exists()

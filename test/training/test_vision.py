@@ -38,9 +38,9 @@ from training.data.grpo import GrpoArguments, training_prompts
 from training.data.sft import SftArguments
 from training.data.vision import image_file, image_prompt, load_processor, main, rows_with_images
 from training.eval.generation import load_model, load_vision_model
+from training.run.eyes import main as make_eyes
+from training.run.models import load_tokenizer
 from training.run.rewards import format_reward
-from training.tiny import vision
-from training.tiny.model import CHAT_TEMPLATE, load_tokenizer
 
 if TYPE_CHECKING:
     from embodied_r_ros.questions.row import Row
@@ -175,10 +175,7 @@ def eyes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A language model of random weights, with eyes."""
     made = tmp_path_factory.mktemp('eyes')
     save_language_model(made / 'language')
-    tokenizer = load_tokenizer(made / 'language')
-    tokenizer.chat_template = CHAT_TEMPLATE
-    tokenizer.save_pretrained(made / 'language')
-    assert vision.main([str(made / 'language'), str(made / 'eyes')]) == 0
+    assert make_eyes([str(made / 'language'), str(made / 'eyes')]) == 0
     return made / 'eyes'
 
 
@@ -237,7 +234,6 @@ def test_a_vision_model_is_compared_with_one_that_is_told(
     folder: Path, eyes: Path, tmp_path: Path
 ) -> None:
     values = {
-        'kind': 'models',
         'models': {'told': str(eyes.parent / 'language'), 'shown': str(eyes)},
         'images': {'shown': str(folder / 'images')},
         'rows': {'arm': str(folder / 'shown.jsonl')},

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.task_frame import Movement
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.reasoning.completions import option_letter
 from embodied_r_ros.types.geometry import position_text
 
 from training.data.arm_reader import cm_of, cm_text, is_of_drawer, read_arm, things_of
-from training.data.reword import is_pushed
+from training.data.tasks import is_pushed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +39,19 @@ _HOME: Cm = (0, 0, 16)
 _BEHIND, _SHORT = 7, 5  # the hand behind a block that it pushes, and before its end
 _ABOVE_HANDLE, _AT_HANDLE, _PULL = 18, 11, 17  # the hand at a drawer, and its way back
 _MATCH = 3  # so far off along every axis, an option is what was expected
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Reasoning and the answer that it leads to."""
+
+    think: str
+    answer: str
+    letter: str = ''  # of the option that the answer is, where it is given by that
+
+    def completion(self) -> str:
+        """The trace as a completion; the spaces make its words the same tokens as in the scene."""
+        return f'<think> {self.think}</think><answer> {self.letter or self.answer}</answer>'
 
 
 @dataclass(frozen=True)
@@ -287,3 +301,14 @@ def _off(a: Cm, b: Cm) -> int:
 
 # Where the end effector is now, no text tells that has no item for it: there is no reader for it.
 ARM_READERS = {'waypoint': waypoint, 'movement': movement, 'gripper': gripper}
+
+
+def read_row(row: Row) -> Trace | None:
+    """What an oracle of the row's prompt answers, and why; None: the text does not tell."""
+    reader = ARM_READERS.get(row.question_type)
+    trace = reader(row) if reader else None
+    if trace is None:
+        return None
+    # With three digits of three figures, positions are copied wrong where letters are not.
+    is_place = row.question_type == 'waypoint' and trace[1] in row.options
+    return Trace(*trace, option_letter(row.options.index(trace[1])) if is_place else '')

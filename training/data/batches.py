@@ -38,24 +38,6 @@ def grouped_by_length(lengths: Sequence[Any], at_once: int, seed: int) -> list[i
     return order
 
 
-def lengths_together(examples: Sequence[dict[str, Any]], at_once: int, seed: int) -> list[int]:
-    """An order in which the examples of a batch have like lengths, and batches of all lengths mix.
-
-    Length tells what kind of question it is: were long batches to come first and short ones last,
-    as `group_by_length` of the trainer has it, each kind would be forgotten while the others come.
-    """
-    order = list(range(len(examples)))
-    Random(seed).shuffle(order)
-    lengths = [
-        sum(
-            len(message['content'])
-            for message in (*examples[index]['prompt'], *examples[index]['completion'])
-        )
-        for index in order
-    ]
-    return [order[place] for place in grouped_by_length(lengths, at_once, seed)]
-
-
 def scenes_together(
     examples: Sequence[dict[str, Any]], scenes: Sequence[int], at_once: int, seed: int
 ) -> list[int]:

@@ -8,13 +8,6 @@ are held out from training (`held_out`).
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from random import Random
-
-_INNERMOST = r'\[([^\[\]]*)\]'
 _NOW = '[|now|right now|at the moment|from here]'
 _HERE = '[|here|around here|in this room|in here|in this place]'
 _SO_FAR = '[|so far|up to now|in total|in all|altogether]'
@@ -502,19 +495,6 @@ CLOSERS = (
     'exactly',
 )
 JOINTS = (' and ', '? ', '? and ', ', and ', '? also, ')
-
-
-def expand_pattern(pattern: str, rng: Random) -> str:
-    """A wording of a pattern: one of what stands in each pair of brackets, which may be nested.
-
-    >>> from random import Random
-    >>> expand_pattern('How [warm|[very |]cold] is it [|now]?', Random(0))
-    'How warm is it now?'
-    """
-    text = pattern
-    while (found := re.sub(_INNERMOST, lambda m: rng.choice(m[1].split('|')), text)) != text:
-        text = found
-    return re.sub(r' +(?=[ ?.,]|$)', '', text)
 
 
 def held_out(call: str) -> tuple[str, ...]:

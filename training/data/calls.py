@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 import gzip
 import json
 from pathlib import Path
@@ -20,11 +21,17 @@ import re
 import sys
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.common.settings import read_yaml
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.map_rows import names_for, rows_of_map_moment
 from embodied_r_ros.questions.splits import split_of
-from embodied_r_ros.questions.wordings import FOREIGN, MAP_WORDINGS, UNKNOWN_PROPERTIES
+from embodied_r_ros.questions.wordings import (
+    FOREIGN,
+    MAP_WORDINGS,
+    UNKNOWN_PROPERTIES,
+    wording_pattern,
+)
 from embodied_r_ros.reasoning.calls import format_calls, parse_calls, UNKNOWN_CALL
 from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.reasoning.reading import asks_yes_no, Call
@@ -46,17 +53,14 @@ from training.data.call_words import (
     CALL_OPTIONS,
     CALL_WORDS,
     CLOSERS,
-    expand_pattern,
     for_training,
     held_out,
     JOINTS,
     OPENERS,
     YES_NO,
 )
-from training.data.map_oracle import kind_and_words, route_stops
-from training.data.place_words import MORE_MAP_WORDINGS
 from training.data.random_maps import random_map_moment
-from training.data.reword import read_wordings
+from training.data.tasks import expand_pattern
 from training.run.command import run_command
 
 if TYPE_CHECKING:
@@ -79,11 +83,7 @@ _OPTIONAL = 0.3  # share of the questions put together that have options, where 
 _OF_TEST_ROOM = 12
 _SHORTEST = 4  # letters of a word that is mistyped
 _ALIKE = 0.6  # share of the absent things that are like one that is there
-# Kinds of `MAP_WORDINGS` that no tool answers yet.
-_WITHOUT_TOOL = frozenset(
-    {'start_end_position', 'sequence_recall', 'scene_recall', 'proximity', 'duration',
-     'cognitive_map', 'progress_evaluation'}
-)  # fmt: skip
+_STOP = re.compile(r'^go forward until (?:past )?(?:the )?', re.IGNORECASE)
 _Words = dict[str, str]
 
 
@@ -107,7 +107,7 @@ def _stance(words: _Words, options: Sequence[str]) -> Call:
 
 def _route(words: _Words, options: Sequence[str]) -> Call:
     del options
-    *via, goal = route_stops(words['steps'])[0]
+    *via, goal = route_stops(words['steps'])
     return Call(
         'way_to', {'goal': goal, 'start': words['start'], 'facing': words['facing'], 'via': via}
     )
@@ -148,19 +148,52 @@ _CALLS: dict[str, Callable[..., Call]] = {
 }
 
 
+# Kinds of `MAP_WORDINGS` that no tool answers yet.
+_WITHOUT_TOOL = frozenset(
+    {'start_end_position', 'sequence_recall', 'scene_recall', 'proximity', 'duration',
+     'cognitive_map', 'progress_evaluation'}
+)  # fmt: skip
+
+
+@cache
+def _patterns() -> list[tuple[str, re.Pattern[str]]]:
+    """Kinds and their wordings, the wordiest first: what is left open takes in the least."""
+    kinds = _CALLS.keys() | _WITHOUT_TOOL
+    texts = [(kind, text) for kind in MAP_WORDINGS if kind in kinds for text in MAP_WORDINGS[kind]]
+    texts.sort(key=lambda each: -len(re.sub(r'\{\w+\}', '', each[1])))
+    return [(kind, wording_pattern(text)) for kind, text in texts]
+
+
+def kind_and_words(question: str) -> tuple[str, _Words] | None:
+    """The kind of a question about a map, and the names in it; None: it is of no known wording.
+
+    >>> kind_and_words('How far is the chair from you now (in meters)?')
+    ('how_far', {'item': 'chair'})
+    """
+    for kind, pattern in _patterns():
+        if match := pattern.fullmatch(question):
+            return kind, match.groupdict()
+    return None
+
+
+def route_stops(steps_text: str) -> list[str]:
+    """The stops of a route's numbered steps."""
+    steps = re.split(r'(?:^|\s)\d+\. ?', steps_text)[1:]
+    return [_STOP.sub('', step.strip(' .')) for step in steps if not step.startswith('[')]
+
+
 class _Writer:
     """Writes the rows of rooms."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.left_out: Counter[str] = Counter()
-        self._wordings = {
-            name: read_wordings(_WORDINGS / f'{name}.yaml') for name in (*_TRAINED, *_HELD_OUT)
+        self._wordings: dict[str, dict[str, list[str]]] = {
+            name: read_yaml(_WORDINGS / f'{name}.yaml')
+            for name in (*_TRAINED, *_HELD_OUT, 'patterns')
         }
-        without = read_wordings(_WORDINGS / 'without_answer.yaml')
-        self._foreign = [
-            (text, options) for texts in without.values() for text, options in texts.items()
-        ]
+        without = read_yaml(_WORDINGS / 'without_answer.yaml')
+        self._foreign = [each for texts in without.values() for each in texts.items()]
 
     def rows_of_room(self, number: int, split: str) -> tuple[SceneMap, list[CallRow]]:
         """The map of a room, and its rows."""
@@ -225,7 +258,7 @@ class _Writer:
             lists = [self._wordings[name].get(kind, ()) for name in _TRAINED]
             texts = list(rng.choice([each for each in lists if each] or [()]))
             if rng.random() < 0.35 or not texts:
-                more = MORE_MAP_WORDINGS.get(kind, ())
+                more = self._wordings['patterns'].get(kind, ())
                 texts = [*MAP_WORDINGS[kind][:-1], *(expand_pattern(t, rng) for t in more)]
         fitting = [text for text in texts if set(re.findall(r'\{(\w+)\}', text)) == set(words)]
         if not fitting:

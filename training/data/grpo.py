@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-import math
 from pathlib import Path
 from random import Random
 import sys
@@ -21,11 +20,9 @@ from training.eval.generation import chat_text, prompt_messages
 from training.run.templates import fit_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from datasets import Dataset
-
-_MOST_REPEATS = 4  # of a row in an epoch
 
 
 @dataclass
@@ -44,9 +41,6 @@ class GrpoArguments(AskingArguments):
         default=0.0,
         metadata={'help': 'and so many of those above max_pass_rate: what must not be lost'},
     )
-    even_kinds: bool = field(
-        default=False, metadata={'help': 'types of questions are asked equally often'}
-    )
     drop_zero_variance: bool = field(
         default=True, metadata={'help': 'groups of equal rewards are left out of the loss'}
     )
@@ -57,7 +51,6 @@ class GrpoArguments(AskingArguments):
         default=0.0, metadata={'help': 'what that counts, beside a sum of 1; 0: not rewarded'}
     )
     max_prompt_tokens: int = field(default=1600, metadata={'help': 'longer prompts are left out'})
-    max_rows: int = field(default=0, metadata={'help': 'training rows at most; 0: all'})
     max_eval_rows: int = field(default=128, metadata={'help': 'validation rows'})
     lora_rank: int = field(default=0, metadata={'help': 'rank of a LoRA adapter; 0: all weights'})
     adapter_server: str = field(
@@ -88,7 +81,7 @@ def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[d
         if chooses
         else None
     )
-    rows = rows_of_kinds(arguments.rows, arguments.kinds, split, arguments.max_scenes)
+    rows = rows_of_kinds(arguments.rows, arguments.kinds, split)
     for row in rows:
         if samples is not None and row.id not in samples:
             continue
@@ -127,52 +120,15 @@ def training_prompts(
     rows = list(examples(arguments, 'train', tokenizer))
     rng = Random(seed)
     rng.shuffle(rows)
-    rows = rows[: arguments.max_rows or None]
     lengths = [row.pop('expected_length') for row in rows]
     kinds = [row.pop('kind') for row in rows]
-    decks = kinds if arguments.even_kinds else [''] * len(rows)
-    row_order = draw_evenly(decks, epochs, rng)
+    row_order = [i for _ in range(epochs) for i in rng.sample(range(len(rows)), len(rows))]
     counts = Counter(kinds[index] for index in row_order)
     shown = ', '.join(f'{kind} {count}' for kind, count in sorted(counts.items()))
     sys.stderr.write(f'grpo: {len(row_order)} prompts in {epochs} epochs: {shown}\n')
     order = grouped_by_length([lengths[index] for index in row_order], at_once, seed)
     dataset = _dataset(rows)
     return dataset.select([row_order[place] for place in order]) if dataset else None
-
-
-def draw_evenly(kinds: Sequence[str], epochs: int, rng: Random) -> list[int]:
-    """Indices of rows, epoch after epoch, in which all kinds are equally frequent.
-
-    An epoch has about as many as there are rows. Of a kind with more rows than its share, other
-    rows come in each epoch; those of a rare kind come several times in one, four times at most.
-
-    Args:
-        kinds: That of each row.
-        epochs: How many.
-        rng: Draws the order.
-    """
-    rows_of_kind: dict[str, list[int]] = {}
-    for index, kind in enumerate(kinds):
-        rows_of_kind.setdefault(kind, []).append(index)
-    decks = {kind: _endless(rows, rng) for kind, rows in rows_of_kind.items()}
-    share = math.ceil(len(kinds) / max(len(decks), 1))
-    order: list[int] = []
-    for _ in range(epochs):
-        epoch = [
-            next(deck)
-            for kind, deck in decks.items()
-            for _ in range(min(share, _MOST_REPEATS * len(rows_of_kind[kind])))
-        ]
-        if len(decks) > 1:  # those of one come in a drawn order already
-            rng.shuffle(epoch)
-        order += epoch
-    return order
-
-
-def _endless(rows: Sequence[int], rng: Random) -> Iterator[int]:
-    """All of the rows in a drawn order, then all again in another."""
-    while True:
-        yield from rng.sample(rows, len(rows))
 
 
 def _dataset(rows: list[dict[str, Any]]) -> Dataset | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows about random rooms, without rendering: `python -m training.data.random_maps --out ROWS`.
+"""Random rooms, without rendering.
 
 A room is furnished with named things of typical sizes that do not overlap, a camera walks through
 it between them, and the map holds what it had within its view, as a perfect perceiver knows it.
@@ -7,36 +7,24 @@ it between them, and the map holds what it had within its view, as a perfect per
 
 from __future__ import annotations
 
-import argparse
 from collections import deque
 from dataclasses import dataclass, replace
 import math
-from pathlib import Path
 from random import Random
-import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.questions.coverage import Coverage
-from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.map_kinds import MapMoment
 from embodied_r_ros.questions.map_rows import (
     as_in_rows,
     names_for,
-    rows_of_map_moment,
 )
-from embodied_r_ros.questions.row import write_rows
-from embodied_r_ros.questions.splits import split_of
 from embodied_r_ros.types.geometry import NS_PER_S, wrap_angle_rad
 from embodied_r_ros.types.landmarks import Landmark, LandmarkStatus, PathPoint, SceneMap
-from embodied_r_ros.types.things import BENCHMARK_NAMES, is_held_out_name, named_things
-
-from training.data.detector_maps import seen_by_detector
-from training.run.command import run_command
+from embodied_r_ros.types.things import BENCHMARK_NAMES, named_things
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from embodied_r_ros.questions.row import Row
     from embodied_r_ros.types.geometry import Position
     from embodied_r_ros.types.things import NamedThing
 
@@ -78,16 +66,6 @@ class _Body:
                 self.position, other.position, self.size, other.size, strict=True
             )
         )
-
-
-def random_scene_map(seed: int | str, names: Sequence[str] = ()) -> SceneMap:
-    """The map of a random room; the same for the same seed.
-
-    Args:
-        seed: Of everything.
-        names: Of the things that may be in it; empty: those for training.
-    """
-    return random_map_moment(seed, names).scene
 
 
 def random_map_moment(seed: int | str, names: Sequence[str] = ()) -> MapMoment:
@@ -327,60 +305,3 @@ def _from_start(scene: SceneMap) -> SceneMap:
         ),
         path=tuple(replace(point, position=moved(point.position)) for point in scene.path),
     )
-
-
-def rows_of_random_maps(
-    count: int, config: QuestionsConfig, coverage: Coverage, *, by_detector: bool = False
-) -> Iterator[Row]:
-    """Rows about so many random rooms; those of the split test have names held out from others.
-
-    Args:
-        count: How many rooms.
-        config: The seed, the splits, and the rounds of questions of a room.
-        coverage: Counts the rows, and what had no solution.
-        by_detector: Rows carry the map of a simulated detector; the true one is their teacher.
-    """
-    held_out = tuple(name for name in named_things() if is_held_out_name(name))
-    for number in range(count):
-        name = f'{"detected" if by_detector else "room"}-{config.seed}-{number}'
-        split = split_of(name, config)
-        # Held-out names alone would leave no near misses: every second room of the test has some.
-        mixed = (*held_out, *names_for('train')[number % 3 :: 3])
-        names = mixed if split == 'test' and number % 2 else names_for('train')
-        moment = random_map_moment(f'{config.seed}:{number}', names)
-        scene = moment.scene
-        if by_detector:
-            scene = seen_by_detector(scene, names, f'{config.seed}:{number}')
-        for row in rows_of_map_moment(moment, name, config, coverage):
-            coverage.count(row)
-            yield row.with_map(scene)
-
-
-def _run(args: argparse.Namespace) -> int:
-    coverage = Coverage()
-    config = QuestionsConfig(
-        moments=args.rounds, seed=args.seed, test_share=args.test_share, maps=True
-    )
-    count = write_rows(
-        args.out, rows_of_random_maps(args.rooms, config, coverage, by_detector=args.detector)
-    )
-    sys.stderr.write(f'{coverage.table()}\n')
-    return 0 if count else 1
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write a file of rows about random rooms; the coverage report goes to stderr."""
-    parser = argparse.ArgumentParser(prog='training.data.random_maps', description=__doc__)
-    parser.add_argument('--out', type=Path, required=True, metavar='ROWS.jsonl')
-    parser.add_argument('--rooms', type=int, default=1000, help='how many (default: %(default)s)')
-    parser.add_argument('--rounds', type=int, default=1, help='of questions about each room')
-    parser.add_argument('--seed', type=int, default=0)
-    parser.add_argument('--test-share', type=float, default=QuestionsConfig.test_share)
-    parser.add_argument(
-        '--detector', action='store_true', help='rows carry what a simulated detector leaves'
-    )
-    return run_command(parser, _run, arguments)
-
-
-if __name__ == '__main__':
-    sys.exit(main())

@@ -12,7 +12,7 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.questions.row import read_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from embodied_r_ros.questions.row import Row
 
@@ -23,10 +23,6 @@ class AskingArguments:
 
     kinds: list[str] = field(
         default_factory=list, metadata={'help': 'types of questions; none: all'}
-    )
-    max_scenes: list[int] = field(
-        default_factory=list,
-        metadata={'help': 'rows of the first so many scenes of each file; 0 or none: all'},
     )
     images: str = field(
         default='',
@@ -43,31 +39,21 @@ class AskingArguments:
     max_pass_rate: float = field(default=0.8, metadata={'help': 'and so often at most'})
 
 
-def rows_of_kinds(
-    files: Sequence[str], kinds: Sequence[str], split: str, max_scenes: Sequence[int] = ()
-) -> Iterator[Row]:
+def rows_of_kinds(files: Sequence[str], kinds: Sequence[str], split: str) -> Iterator[Row]:
     """The rows of a split, in their order.
 
     Args:
         files: Files of rows, which count together.
         kinds: Types of questions; none: all.
         split: Theirs.
-        max_scenes: For each file, how many scenes (of all splits, in their order) count; 0 or
-            none: all.
 
     Raises:
-        InputError: A file cannot be read, `max_scenes` has not one number for each, or for
-            training a type that is listed has no row: at the end, once all files were read.
+        InputError: A file cannot be read, or for training a type that is listed has no row: at the
+            end, once all files were read.
     """
-    if max_scenes and (len(max_scenes) != len(files) or min(max_scenes) < 0):
-        msg = (
-            f'max_scenes is {list(max_scenes)}, rows {", ".join(files)}: expected one number for '
-            'each file, 0 for all of its scenes'
-        )
-        raise InputError(msg)
     kinds_in_rows = set()
-    for file, most in zip(files, max_scenes or [0] * len(files), strict=True):
-        for row in _of_first_scenes(read_rows(Path(file)), most):
+    for file in files:
+        for row in read_rows(Path(file)):
             if row.split == split and (not kinds or row.question_type in kinds):
                 kinds_in_rows.add(row.question_type)
                 yield row
@@ -100,12 +86,3 @@ def rows_of_split(file: Path, split: str | None) -> list[Row]:
         msg = f'{file} has no rows of split {split!r}: name one that it has, {there}'
         raise InputError(msg)
     return rows
-
-
-def _of_first_scenes(rows: Iterable[Row], most: int) -> Iterator[Row]:
-    scenes: set[str] = set()
-    for row in rows:
-        if not most or len(scenes) < most:
-            scenes.add(row.scene_id)
-        if row.scene_id in scenes:
-            yield row

@@ -20,10 +20,9 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.arm.task_frame import Movement
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.questions.row import read_rows
-from embodied_r_ros.scene.memory import MemoryConfig
 
 from training.data.arm_reader import position_in, state_in
-from training.data.traces import read_row
+from training.data.arm_traces import read_row
 from training.eval.statistics import bootstrap_interval
 from training.run.command import run_command
 
@@ -32,12 +31,11 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.questions.row import Row
 
-Rule = Callable[['Row', MemoryConfig], 'str | None']  # the option that it takes; None: it has none
+Rule = Callable[['Row'], 'str | None']  # the option that it takes; None: it has none
 
 
-def nearest_to_state(row: Row, memory: MemoryConfig) -> str | None:
+def nearest_to_state(row: Row) -> str | None:
     """The position nearest to the state that the question tells."""
-    del memory
     state = state_in(row.question)
     places = [position_in(option) for option in row.options]
     if state is None or None in places or not places:
@@ -46,9 +44,8 @@ def nearest_to_state(row: Row, memory: MemoryConfig) -> str | None:
     return row.options[offs.index(min(offs))]
 
 
-def most_alike(row: Row, memory: MemoryConfig) -> str | None:
+def most_alike(row: Row) -> str | None:
     """The option that is most like all others: in their middle, or of most axes in common."""
-    del memory
     for read, unlike in ((position_in, math.dist), (_levels, _axes_apart)):
         values = [value for option in row.options if (value := read(option))]
         if values and len(values) == len(row.options):
@@ -57,9 +54,9 @@ def most_alike(row: Row, memory: MemoryConfig) -> str | None:
     return None
 
 
-def oracle(row: Row, memory: MemoryConfig) -> str | None:
+def oracle(row: Row) -> str | None:
     """What follows from what the prompt tells."""
-    trace = read_row(row, memory)
+    trace = read_row(row)
     return trace.answer if trace else None
 
 
@@ -70,7 +67,7 @@ RULES: dict[str, Rule] = {
 }
 
 
-def arm_baselines(rows: Sequence[Row], memory: MemoryConfig) -> dict[str, dict[str, Any]]:
+def arm_baselines(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
     """Of each type of questions about arms: how often each rule is right, over all its rows.
 
     A rule that has no option for a row is wrong there; one that has none for any is left out.
@@ -79,10 +76,10 @@ def arm_baselines(rows: Sequence[Row], memory: MemoryConfig) -> dict[str, dict[s
     for row in rows:
         if row.frame_id:
             groups[row.question_type].append(row)
-    return {kind: _of_kind(own, memory) for kind, own in sorted(groups.items())}
+    return {kind: _of_kind(own) for kind, own in sorted(groups.items())}
 
 
-def _of_kind(rows: Sequence[Row], memory: MemoryConfig) -> dict[str, Any]:
+def _of_kind(rows: Sequence[Row]) -> dict[str, Any]:
     letters = [row.solution for row in rows]
     scenes = [row.scene_id for row in rows]
     rates: dict[str, Any] = {
@@ -92,7 +89,7 @@ def _of_kind(rows: Sequence[Row], memory: MemoryConfig) -> dict[str, Any]:
         'majority_letter': max(map(letters.count, set(letters))) / len(rows),
     }
     for name, rule in RULES.items():
-        choices = [rule(row, memory) for row in rows]
+        choices = [rule(row) for row in rows]
         if any(choices):
             pairs = zip(choices, rows, strict=True)
             right = [float(option == row.solution_text()) for option, row in pairs]
@@ -126,9 +123,7 @@ def table(baselines: dict[str, dict[str, Any]]) -> str:
 
 def _run(args: argparse.Namespace) -> int:
     rows = [row for file in args.rows for row in read_rows(file)]
-    figures = arm_baselines(
-        [row for row in rows if args.split in (None, row.split)], MemoryConfig()
-    )
+    figures = arm_baselines([row for row in rows if args.split in (None, row.split)])
     if not figures:
         msg = f'{", ".join(map(str, args.rows))}: no rows about arms of split {args.split!r}'
         raise InputError(msg)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class DocumentTable:
     """A table of a document that a command writes."""
 
-    command: str  # such as `bench keyframes` or `training.evaluate`
+    command: str  # such as `bench keyframes`
     name: str  # among the tables of the command
     head: tuple[str, ...]
 
@@ -52,10 +52,6 @@ class DocumentTable:
 
 def _line(cells: Sequence[Any]) -> str:
     return '|' + '|'.join(f' {cell} '.replace('  ', ' ') for cell in cells) + '|'
-
-
-def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip().strip('|').split('|')]
 
 
 def add_markdown_option(parser: argparse.ArgumentParser) -> None:
@@ -108,87 +104,6 @@ def _no_place(page: Path, table: DocumentTable, variant: str) -> InputError:
     return InputError(f'{page} has no place for the table: write {place} and {table.end} into it')
 
 
-def write_cells(
-    args: argparse.Namespace, tables: Mapping[DocumentTable, Sequence[Sequence[Any]]]
-) -> None:
-    """Write the cells of a page's tables that one run knows, by the names of row and column.
-
-    What other runs wrote stays, as do the rows and columns that the page has chosen.
-
-    Raises:
-        InputError: The page has a place for none of the tables, a table there has no row or column
-            of this run, or the page cannot be written.
-    """
-    page: Path | None = args.markdown
-    if page is None or not page.exists():
-        write_tables(args, tables)
-        return
-    text = _text_of(page)
-    has_place = False
-    for table, rows in tables.items():
-        place = table.found_in(text, args.variant)
-        if place is None:
-            continue
-        has_place = True
-        if not place['table'].strip():  # two comments alone
-            text = text[: place.start()] + table.text(rows, args.variant) + text[place.end() :]
-            continue
-        cells = {
-            (str(row[0]), column): str(cell)
-            for row in rows
-            for column, cell in zip(table.head[1:], row[1:], strict=True)
-        }
-        try:
-            new = _filled(place['table'].splitlines(), cells)
-        except InputError as error:
-            msg = f'{page}: {table.place(args.variant)}: {error}'
-            raise InputError(msg) from None
-        text = text[: place.start('table')] + new + text[place.end('table') :]
-    if not has_place:
-        raise _no_place(page, next(iter(tables)), args.variant)
-    write_whole(page, text)
-
-
-def _filled(lines: Sequence[str], cells: Mapping[tuple[str, str], str]) -> str:
-    """The lines of a table with the cells that are known."""
-    head, *rows = [_cells(line) for line in (lines[0], *lines[2:])]
-    if odd := [row for row in rows if len(row) != len(head)]:
-        msg = f'the line of {odd[0][0]!r} has {len(odd[0])} cells, expected {len(head)}'
-        raise InputError(msg)
-    if not any((row[0], column) in cells for row in rows for column in head[1:]):
-        names = [sorted({name[side] for name in cells}) for side in (0, 1)]
-        msg = f'the table has no row of {", ".join(names[0])} with a column {", ".join(names[1])}'
-        raise InputError(msg)
-    new = []
-    for name, *old in rows:
-        known = zip(head[1:], old, strict=True)
-        new.append(_line([name, *(cells.get((name, column), cell) for column, cell in known)]))
-    return '\n'.join([*lines[:2], *new, ''])
-
-
 def percent(share: float | None, digits: int = 0) -> str:
     """A share in per cent, for a table; None or NaN: there is none."""
     return '' if share is None or math.isnan(share) else f'{100 * share:.{digits}f} %'
-
-
-def execution_cell(figures: Mapping[str, Any]) -> str:
-    """`execution` of a report: `96.8 % of 400`; empty: nothing could be followed."""
-    rate = percent(figures['consistency'], 1)
-    return f'{rate} of {figures["n"]}' if rate else ''
-
-
-def rate_cell(figures: Mapping[str, Any]) -> str:
-    """`accuracy` in per cent with its interval: `88.0 % (84.3 to 91.3)`."""
-    interval = figures['interval_95']
-    within = f' ({" to ".join(f"{100 * end:.1f}" for end in interval)})' if interval else ''
-    return percent(figures['accuracy'], 1) + within
-
-
-def difference_cell(figures: Mapping[str, Any] | None) -> str:
-    """A paired difference in points: `+9.2 (+6.5 to +11.7), p = 0.0001`; None: there is none."""
-    if figures is None:
-        return ''
-    interval = figures['interval_95']
-    ends = f' ({" to ".join(f"{100 * end:+.1f}" for end in interval)})' if interval else ''
-    text = f'{100 * figures["difference"]:+.1f}{ends}, p = {figures["p_value"]:.2g}'
-    return text.replace('-', '\N{MINUS SIGN}')

@@ -26,10 +26,16 @@ from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
 from training.data.vision import load_processor
-from training.run.models import base_folder, is_url, is_vision_model, model_folder, SAFELY
+from training.run.models import (
+    base_folder,
+    is_url,
+    is_vision_model,
+    load_tokenizer,
+    model_folder,
+    SAFELY,
+)
+from training.run.shared_prefix import share_prefixes
 from training.run.templates import render
-from training.tiny.model import load_tokenizer
-from training.tiny.shared_prefix import share_prefixes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

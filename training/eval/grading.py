@@ -21,17 +21,15 @@ from embodied_r_ros.reasoning.image_targets import ImageTarget, place_text
 from embodied_r_ros.reasoning.quantities import compared_values, quantity_in, unit_in
 
 from training.data.arm_reader import position_in
-from training.data.traces import read_row
-from training.judge.cases import JudgeCase
+from training.eval.judging import JudgeCase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embodied_r_ros.questions.row import Row
-    from embodied_r_ros.scene.memory import MemoryConfig
 
     from training.data.arm_reader import Position
-    from training.judge.cases import Judge
+    from training.eval.judging import Judge
 
 # Thresholds of mean relative accuracy (VSI-Bench): 0.50, 0.55, … 0.95.
 _MRA_CONFIDENCES = tuple(percent / 100 for percent in range(50, 100, 5))
@@ -97,15 +95,6 @@ def grade_completions(
     """
     grades = [grade(question, text) for question, text in zip(questions, texts, strict=True)]
     return _with_texts_judged(questions, grades, judge) if judge else grades
-
-
-def oracle_grades(rows: Sequence[Row], memory: MemoryConfig) -> list[Grade]:
-    """Grades of an oracle, which makes no mistake with what prompts say (`data/traces.py`).
-
-    Where a prompt does not tell, and for kinds of questions that it does not know, it is wrong.
-    """
-    traces = [read_row(row, memory) for row in rows]
-    return grade_completions(rows, [trace.completion() if trace else '' for trace in traces])
 
 
 def grade_with_consistency(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.episodes.episode import Episode
     from embodied_r_ros.types.answers import Answer
 
-    from training.judge.cases import Judge
+    from training.eval.judging import Judge
 
 
 @dataclass(frozen=True)

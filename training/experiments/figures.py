@@ -7,7 +7,6 @@ The curves that a run logged are plotted too.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import asdict
 from itertools import pairwise
 import json
 from pathlib import Path
@@ -18,18 +17,15 @@ from matplotlib.figure import Figure
 
 from training.compare import compare
 from training.eval.report_page import interval_text, rate_text, svg_text
-from training.eval.statistics import bootstrap_interval, interval_over_runs, paired_test
-from training.evaluate import by_type
+from training.eval.statistics import interval_over_runs
 from training.run.models import is_url
 from training.run.monitor import consistency_rate, logged_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from embodied_r_ros.questions.row import Row
     from matplotlib.axes import Axes
 
-    from training.eval.grading import Grade
     from training.eval.report_page import ReportTable
 
     Interval = Sequence[float] | None
@@ -50,42 +46,6 @@ CHARTS = {
     'accuracy on validation rows': f'eval_{_ACCURACY}',
     'loss': 'loss',
 }
-
-
-def right_of(grades: Sequence[Grade]) -> list[float]:
-    """Accuracy of each row; what cannot be graded is wrong."""
-    return [grade.accuracy or 0.0 for grade in grades]
-
-
-def accuracy_figures(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, Any]:
-    """Accuracy with its 95 % interval, in all and by question type."""
-    right = right_of(grades)
-    return {
-        'n': len(rows),
-        'accuracy': sum(right) / len(right),
-        'interval_95': bootstrap_interval(right, [row.scene_id for row in rows]),
-        'by_type': by_type(rows, grades),
-    }
-
-
-def difference_figures(
-    rows: Sequence[Row], first: Sequence[float], second: Sequence[float]
-) -> dict[str, Any]:
-    """How the second score differs from the first on the same questions; paired by row."""
-    groups: dict[str, list[int]] = defaultdict(list)
-    for index, row in enumerate(rows):
-        groups[row.question_type].append(index)
-    return {
-        **_paired(rows, first, second, range(len(rows))),
-        'by_type': {kind: _paired(rows, first, second, groups[kind]) for kind in sorted(groups)},
-    }
-
-
-def _paired(
-    rows: Sequence[Row], first: Sequence[float], second: Sequence[float], some: Sequence[int]
-) -> dict[str, Any]:
-    paired = paired_test([second[i] - first[i] for i in some], [rows[i].scene_id for i in some])
-    return {'n': len(some), **(asdict(paired) if paired else {})}
 
 
 _OF_A_PAIR = ('difference', 'interval_95', 'p_value')
@@ -275,22 +235,6 @@ def bars(groups: Mapping[str, Mapping[str, Bar]], *, is_rate: bool = True) -> st
     if is_rate:
         axes.xaxis.set_major_formatter(lambda value, _: f'{100 * value:.0f} %')
     _finish(figure, axes, len(series))
-    return svg_text(figure)
-
-
-def points(places: Mapping[str, tuple[float, Bar]], along: str, up: str) -> str:
-    """Named points: a figure along, a rate with its interval up."""
-    figure = Figure(figsize=(8, 3.6), layout='constrained')
-    axes = figure.add_subplot()
-    for number, (name, (x, (y, within))) in enumerate(places.items()):
-        colour = _COLOURS[number % len(_COLOURS)]
-        axes.plot([x], [y], 'o', color=colour, label=name)
-        if within:
-            axes.plot((x, x), within, color=colour, linewidth=1.5)
-    axes.set_xlabel(along)
-    axes.set_ylabel(up)
-    axes.yaxis.set_major_formatter(lambda value, _: f'{100 * value:.0f} %')
-    _finish(figure, axes, len(places))
     return svg_text(figure)
 
 

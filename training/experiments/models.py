@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models on files of rows, with judges: the grid, each against the first model, and the curves."""
+"""Models on files of rows: the grid, each against the first model, and the curves."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from itertools import product
 from pathlib import Path
 import subprocess
 import sys
@@ -18,61 +17,47 @@ from training.data.grpo import GrpoArguments
 from training.data.selection import rows_of_split
 from training.data.sft import SftArguments
 from training.data.vision import rows_with_images
-from training.eval.document_tables import (
-    difference_cell,
-    DocumentTable,
-    execution_cell,
-    percent,
-    rate_cell,
-)
 from training.eval.report_page import html_page, interval_text, rate_text, ReportSection
 from training.evaluate import draw_rows, evaluate, opened_cache
 from training.experiments.figures import bar_of, bars, charts_of, curves, means_of, means_table
-from training.judge.models import judge_of
 from training.run.manifest import refuse_other_run
 from training.run.models import is_complete, is_url, model_folder
 
 if TYPE_CHECKING:
     from embodied_r_ros.questions.row import Row
-    from embodied_r_ros.types.answers import Sampling
 
     from training.eval.report_page import ReportTable
-    from training.experiments.config import ModelsConfig, TrainingConfig
-    from training.judge.cases import Judge
+    from training.experiments.config import ExperimentConfig, TrainingConfig
 
 _RECIPES = {'grpo': GrpoArguments, 'sft': SftArguments}
 _KEPT = (
-    'n', 'accuracy', 'interval_95', 'format', 'consistency', 'execution', 'words', 'unknown',
+    'n', 'accuracy', 'interval_95', 'format', 'words', 'unknown',
     'majority_baseline', 'question_only_accuracy', 'by_type', 'by_wording',
     'unanswerable', 'identity',
 )  # fmt: skip
 _OF_A_PAIR = ('difference', 'interval_95', 'p_value', 'better', 'worse')
 
 
-def run(config: ModelsConfig) -> dict[str, Any]:
+def run(config: ExperimentConfig) -> dict[str, Any]:
     """Train what is missing, then ask every model every row.
 
     Raises:
         InputError: A file or folder is missing, or a training run is not usable.
-        ModelError: A model or judge fails.
+        ModelError: A model fails.
     """
-    rows = {name: _rows(config, Path(file)) for name, file in config.rows.items()}
     # First, so that what is missing is said before hours of training.
-    judges = {name: judge_of(names) for name, names in config.judges.items()} or {'none': None}
+    rows = {name: _rows(config, Path(file)) for name, file in config.rows.items()}
     for training in config.train:
         train(training)
     for model in config.models.values():
         if not is_url(model):
             model_folder(model)
     cells, means = [], []
-    for (file, cell), temperature in product(rows.items(), config.temperatures):
-        name = f'{file}, at {temperature:g}' if temperature else file
-        for judge_name, judge in judges.items():
-            reports = _reports(config, cell, config.sampling(temperature), judge)
-            cells += _cells(reports, {'rows': name, 'judge': judge_name})
-        means += means_of(reports, config.seeds, name)  # do not depend on the judge
+    for name, own in rows.items():
+        reports = _reports(config, own)
+        cells += _cells(reports, name)
+        means += means_of(reports, config.seeds, name)
     return {
-        'kind': 'models',
         'title': config.title,
         'config': asdict(config),
         'cells': cells,
@@ -81,30 +66,24 @@ def run(config: ModelsConfig) -> dict[str, Any]:
     }
 
 
-def _reports(
-    config: ModelsConfig, rows: list[Row], sampling: Sampling, judge: Judge | None
-) -> dict[str, dict[str, Any]]:
-    """Every model on the same rows with the same judge."""
+def _reports(config: ExperimentConfig, rows: list[Row]) -> dict[str, dict[str, Any]]:
+    """Every model on the same rows."""
     cache = opened_cache(config.cache)
     memory = config.memory()
-    unseen = [row.without_scene() for row in rows]
-    rows_by_model = {
-        name: rows_with_images(rows, Path(folder)) for name, folder in config.images.items()
-    }
-    rows_by_model |= dict.fromkeys(config.blind, unseen)
+    shown = {name: rows_with_images(rows, Path(folder)) for name, folder in config.images.items()}
     reports = {
-        name: evaluate(model, rows_by_model.get(name, rows), memory, sampling, cache, judge)
+        name: evaluate(model, shown.get(name, rows), memory, config.sampling(), cache)
         for name, model in config.models.items()
     }
-    # Who is told less, or shown it, is compared on the same rows.
+    # Who is shown an image is compared on the same rows.
     digests = [row.prompt(memory).sha256() for row in rows]
-    for name in rows_by_model:
+    for name in shown:
         for outcome, digest in zip(reports[name]['outcomes'], digests, strict=True):
             outcome['prompt_sha256'] = digest
     return reports
 
 
-def _cells(reports: dict[str, dict[str, Any]], names: dict[str, str]) -> list[dict[str, Any]]:
+def _cells(reports: dict[str, dict[str, Any]], rows: str) -> list[dict[str, Any]]:
     """What is kept of each report; all but the first compared with it."""
     first = next(iter(reports.values()))
     cells = []
@@ -112,12 +91,12 @@ def _cells(reports: dict[str, dict[str, Any]], names: dict[str, str]) -> list[di
         against = None if report is first else compare(first, report)
         kept = {key: report[key] for key in _KEPT}
         pair = against and {key: against[key] for key in _OF_A_PAIR}
-        cells.append({**names, 'model': name, **kept, 'against_first': pair})
+        cells.append({'rows': rows, 'model': name, **kept, 'against_first': pair})
     return cells
 
 
-def _rows(config: ModelsConfig, file: Path) -> list[Row]:
-    return draw_rows(rows_of_split(file, config.split or None), config.limit, config.seed)
+def _rows(config: ExperimentConfig, file: Path) -> list[Row]:
+    return draw_rows(rows_of_split(file, None), config.limit, config.seed)
 
 
 def train(training: TrainingConfig) -> None:
@@ -160,8 +139,7 @@ def text(report: dict[str, Any]) -> str:
     for cell in report['cells']:
         line = (
             f'{cell["rows"]:<14} {cell["model"]:<16} {cell["accuracy"]:6.1%} '
-            f'{interval_text(cell["interval_95"])}  '
-            f'judge {cell["judge"]}: {rate_text(cell["consistency"])}'
+            f'{interval_text(cell["interval_95"])}'
         )
         against = cell['against_first']
         if against:
@@ -177,71 +155,6 @@ def text(report: dict[str, Any]) -> str:
     return '\n'.join(lines)
 
 
-_COLUMNS = ('accuracy', 'against the first', 'consistent, judged', 'executed', 'format', 'words')
-
-
-def tables(report: dict[str, Any]) -> dict[DocumentTable, list[tuple[str, ...]]]:
-    """Of each file of rows the grid and its types, and the means, as tables of a document."""
-    made: dict[DocumentTable, list[tuple[str, ...]]] = {}
-    judges = list(dict.fromkeys(cell['judge'] for cell in report['cells']))
-    for file in dict.fromkeys(cell['rows'] for cell in report['cells']):
-        cells = [cell for cell in _once(report) if cell['rows'] == file]
-        means = [mean for mean in report['means'] if mean['rows'] == file]
-        consistency = {
-            (cell['model'], cell['judge']): percent(cell['consistency'], 1)
-            for cell in report['cells']
-            if cell['rows'] == file
-        }
-        grid = DocumentTable('training.experiment', file, ('', *_COLUMNS, *judges))
-        made[grid] = [
-            (*_cells_of(cell), *(consistency[cell['model'], judge] for judge in judges))
-            for cell in cells
-        ]
-        made[grid] += [(*_mean_cells(mean), *[''] * (4 + len(judges))) for mean in means]
-        types = {cell['model']: cell['by_type'] for cell in cells}
-        types |= {_mean_name(mean): mean['by_type'] for mean in means}
-        made[DocumentTable('training.experiment', f'{file}, by type', ('', *types))] = [
-            (kind, *(percent(one[kind]['accuracy']) for one in types.values()))
-            for kind in cells[0]['by_type']
-        ]
-    return made | _means_by_rows(report)
-
-
-def _cells_of(cell: dict[str, Any]) -> tuple[str, ...]:
-    return (
-        cell['model'],
-        rate_cell(cell),
-        difference_cell(cell['against_first']),
-        percent(cell['consistency'], 1),
-        execution_cell(cell['execution']),
-        percent(cell['format'], 1),
-        f'{cell["words"]:.0f}',
-    )
-
-
-def _mean_name(mean: dict[str, Any]) -> str:
-    return f'{mean["recipe"]}, mean'
-
-
-def _mean_cells(mean: dict[str, Any]) -> tuple[str, ...]:
-    return _mean_name(mean), rate_cell(mean), difference_cell(mean['against_first'])
-
-
-def _means_by_rows(report: dict[str, Any]) -> dict[DocumentTable, list[tuple[str, ...]]]:
-    """One line for each file of rows: the first model, the means, and what they gain on it."""
-    first = report['cells'][0]['model']
-    recipes = list(dict.fromkeys(mean['recipe'] for mean in report['means']))
-    means = {(mean['rows'], mean['recipe']): mean for mean in report['means']}
-    head = ('rows', first, *recipes, *(f'{recipe} against {first}' for recipe in recipes))
-    lines = []
-    for cell in _once(report):
-        if cell['model'] == first and recipes:
-            own = [means[cell['rows'], recipe] for recipe in recipes]
-            gains = [difference_cell(mean['against_first']) for mean in own]
-            lines.append((cell['rows'], rate_cell(cell), *map(rate_cell, own), *gains))
-    return {DocumentTable('training.experiment', 'means', head): lines} if lines else {}
-
-
 def page(report: dict[str, Any]) -> str:
     """The grid as a page: accuracy, soundness, differences by pair, types and curves."""
     sections = [ReportSection(chart=_accuracy_chart(report), table=_grid(report))]
@@ -251,8 +164,7 @@ def page(report: dict[str, Any]) -> str:
         ReportSection(
             note='Difference and p: against the first model on the same rows; whole scenes are '
             'resampled and flipped; the intervals of recipes with several seeds resample these '
-            'too, their p does not. Not corrected for the number of models. Executed: the answer '
-            'follows from the last figures of the reasoning, where these are of a known form.'
+            'too, their p does not. Not corrected for the number of models.'
         ),
         ReportSection(heading='Wordings, and what cannot be known', table=_groups(report)),
     ]
@@ -265,15 +177,9 @@ def page(report: dict[str, Any]) -> str:
     return html_page(report['title'], sections)
 
 
-def _once(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """The cells of the first judge: accuracy does not depend on the others."""
-    judge = report['cells'][0]['judge']
-    return [cell for cell in report['cells'] if cell['judge'] == judge]
-
-
 def _accuracy_chart(report: dict[str, Any]) -> str:
     groups: dict[str, dict[str, Any]] = {}
-    for cell in _once(report):
+    for cell in report['cells']:
         groups.setdefault(cell['rows'], {})[cell['model']] = bar_of(cell)
     return bars(groups)
 
@@ -284,7 +190,7 @@ def _types_chart(report: dict[str, Any], file: str) -> str:
     seeds = {model for mean in means for model in mean['models']}
     types_of = {
         cell['model']: cell['by_type']
-        for cell in _once(report)
+        for cell in report['cells']
         if cell['rows'] == file and cell['model'] not in seeds
     }
     types_of |= {
@@ -299,8 +205,8 @@ def _types_chart(report: dict[str, Any], file: str) -> str:
 
 def _grid(report: dict[str, Any]) -> ReportTable:
     head = (
-        'rows', 'model', 'judge', 'n', 'accuracy', 'against the first', 'p', 'blind', 'format',
-        'consistency', 'executed', 'words', 'unknown: precision', 'recall',
+        'rows', 'model', 'n', 'accuracy', 'against the first', 'p', 'blind', 'format',
+        'words', 'unknown: precision', 'recall',
     )  # fmt: skip
     return head, [_line(cell) for cell in report['cells']]
 
@@ -310,15 +216,12 @@ def _line(cell: dict[str, Any]) -> tuple[Any, ...]:
     return (
         cell['rows'],
         cell['model'],
-        cell['judge'],
         cell['n'],
         rate_text(cell['accuracy']) + interval_text(cell['interval_95']),
         f'{against["difference"]:+.1%}' + interval_text(against['interval_95']) if against else '',
         f'{against["p_value"]:.2g}' if against else '',
         rate_text(cell['question_only_accuracy']),
         rate_text(cell['format']),
-        rate_text(cell['consistency']),
-        rate_text(cell['execution']['consistency']) + f' (n = {cell["execution"]["n"]})',
         f'{cell["words"]:.0f}',
         rate_text(cell['unknown']['precision']),
         rate_text(cell['unknown']['recall']),
@@ -337,7 +240,7 @@ def _groups(report: dict[str, Any]) -> ReportTable:
         ('rows', 'model', *columns),
         [
             (cell['rows'], cell['model'], *(_rate_of(cell[key], n) for key, n in columns.values()))
-            for cell in _once(report)
+            for cell in report['cells']
         ],
     )
 

@@ -11,11 +11,9 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.chat.settings import holds_weights, refuse_pickles
 from embodied_r_ros.common.errors import InputError
 from peft import PeftModel
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.quantizers.auto import AutoHfQuantizer
 from transformers.trainer_utils import IntervalStrategy
-
-from training.tiny.model import load_tokenizer
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -138,6 +136,23 @@ def merge_adapter(adapter: Path, target: Path) -> Path:
     whole.to(dtype).save_pretrained(target)
     load_tokenizer(base).save_pretrained(target)
     return target
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """Load a tokenizer and prove that it reads what it writes.
+
+    Raises:
+        ValueError: Text does not survive encoding and decoding, so another class was saved there.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(
+        folder, local_files_only=True, trust_remote_code=False
+    )
+    probe = '<think>[2] turned left 30°: ahead 1.2 m.</think><answer>red tall object</answer>'
+    ids = tokenizer(probe, add_special_tokens=False)['input_ids']
+    if tokenizer.decode(ids, skip_special_tokens=True) != probe:
+        msg = f'the tokenizer in {folder} does not give text back: save a byte-level BPE there'
+        raise ValueError(msg)
+    return tokenizer
 
 
 def evaluation_rows(rows: Dataset | None, config: TrainingArguments, name: str) -> Dataset | None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.arm.robot import Robot
 
-    from training.judge.cases import Judge
+    from training.eval.judging import Judge
 
     Completions = Sequence[Sequence[dict[str, str]]]  # one message each
     Reward = Callable[..., list[float]]

@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 import math
 from pathlib import Path
-from random import Random
 from typing import Any, TYPE_CHECKING
 
 import cv2
@@ -139,13 +138,6 @@ def _is_file(text: str) -> bool:
         return Path(text).is_file()
     except (OSError, ValueError):  # no file can be called so
         return False
-
-
-def scramble_text(text: str) -> str:
-    """The same characters in an order that means nothing: a sign that looks alike."""
-    characters = list(text)
-    Random(f'0:{text}').shuffle(characters)
-    return ''.join(characters)
 
 
 def sign_picture(text: str) -> NDArray[np.uint8]:

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass, field, replace
+import hashlib
 from io import StringIO
 import json
 import math
+from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
+import embodied_r_ros
 from embodied_r_ros.chat.cache import cache_key
 from embodied_r_ros.common.errors import EmbodiedRError, InputError, ModelError
 from embodied_r_ros.common.files import write_whole
@@ -36,11 +39,9 @@ from training.data.lines import read_lines
 from training.eval.benchmarks.multiple_choice import egoschema_index
 from training.eval.benchmarks.questions import as_list
 from training.eval.generation import generate
-from training.experiments.recordings import keyframing_digest, sources_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from embodied_r_ros.chat.cache import ReplyCache
     from embodied_r_ros.scene.memory import MemoryConfig
@@ -252,9 +253,16 @@ def _scene_key(path: Path, part: VideoPart) -> str:
         bag_digest(path).sha256,
         repr((part.span_s, part.rate_hz, KeyframeConfig())),
         repr(perceiver.info()),
-        keyframing_digest(),
+        sources_digest('keyframes'),
         sources_digest('scene'),
     )
+
+
+def sources_digest(room: str) -> str:
+    """Digest of the sources of a folder of the package, such as `keyframes`, hex."""
+    folder = Path(embodied_r_ros.__file__).parent
+    files = sorted((folder / room).glob('*.py'))
+    return hashlib.sha256(b''.join(file.read_bytes() for file in files)).hexdigest()
 
 
 def _within(images: Iterable[StampedImage], span_s: tuple[float, float]) -> Iterator[StampedImage]:

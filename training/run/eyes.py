@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Eyes for a small language model: `python -m training.tiny.vision MODEL OUT`.
+"""Eyes for a small language model: `python -m training.run.eyes MODEL OUT`.
 
 A vision-language model of LLaVA's architecture: the language model as it is, a vision transformer
 of random weights, and a projection in between. Small enough to be trained on a CPU by the recipes
@@ -25,14 +25,13 @@ from transformers import (
 )
 
 from training.run.command import run_command
-from training.run.models import model_folder, SAFELY
-from training.tiny.model import load_tokenizer
+from training.run.models import load_tokenizer, model_folder, SAFELY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 IMAGE = '<image>'
-# ChatML as training.tiny.model has it, for contents that are texts or lists of parts.
+# ChatML, for contents that are texts or lists of parts.
 _CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' }}"
     "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
@@ -117,7 +116,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build it, and save it in a folder."""
-    parser = argparse.ArgumentParser(prog='training.tiny.vision', description=__doc__)
+    parser = argparse.ArgumentParser(prog='training.run.eyes', description=__doc__)
     parser.add_argument('model', metavar='MODEL', help='folder of a language model')
     parser.add_argument('out', type=Path, metavar='OUT', help='folder for the new one')
     parser.add_argument('--seed', type=int, default=0, help='of its random weights')
