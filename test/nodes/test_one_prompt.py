@@ -107,7 +107,7 @@ def bag(tmp_path: Path, scene: list[SemanticDelta]) -> Path:
     return tmp_path / 'bag'
 
 
-def asked(server: ChatServer, bag: Path, monkeypatch: pytest.MonkeyPatch, profile: str) -> str:
+def asked(monkeypatch: pytest.MonkeyPatch, profile: str, server: ChatServer, bag: Path) -> str:
     """The prompt of `ask` with a profile."""
     chat = ChatConfig(server.url)
     monkeypatch.setattr(
