@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _EPISODES = 3  # that are rendered of a seed
 _FEET = re.compile(r'\b(?:feet|foot|ft)\b')
+_METRES = re.compile(r'\b(?:met(?:er|re)s?|m)\b')
+_MOVED = re.compile(r'^(?:moved|turned|tilted|rolled) ')
 _CENTIMETRES = re.compile(r'\b(?:tall|high|height|wide|width|long|length|deep)\b')
 OUTCOMES = ('right', 'unknown', 'wrong')
 
@@ -70,6 +72,7 @@ def outcome(question: PlainQuestion, answer: dict[str, Any]) -> str:
         known = [any(word.lower() in name for word in accepted) for name in names]
         is_right = len(names) >= 3 and all(known)
     else:
+        said = _MOVED.sub('', said)
         is_right = any(re.match(rf'{re.escape(str(word).lower())}\b', said) for word in accepted)
     return 'right' if is_right else 'wrong'
 
@@ -83,7 +86,8 @@ def _is_number(
     if number is None:
         return False
     text = question.question.lower()
-    metres = 0.3048 if _FEET.search(text) else 0.01 if _CENTIMETRES.search(text) else 1.0
+    in_centimetres = _CENTIMETRES.search(text) and not _METRES.search(text)
+    metres = 0.3048 if _FEET.search(text) else 0.01 if in_centimetres else 1.0
     wanted = Quantity(value, number.dimension, metres if number.dimension == 'length' else 1.0)
     is_length = number.dimension == 'length'
     shown = number.base() / wanted.factor if is_length else number.value

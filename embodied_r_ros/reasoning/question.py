@@ -48,6 +48,12 @@ class ReasonerConfig(Settings):
         "scene's tools in the compact form, which a grammar forces (docs/answering.md)",
         choices=('text', 'calls'),
     )
+    least_confidence: float = setting(
+        0.92,
+        'of a model that writes calls: how probable its calls must be where the reader without a '
+        'model does not read the question the same',
+        between=(0, 1),
+    )
     use_map: bool = setting(True, 'let prompts hold what a question needs of the scene map')
     max_tokens: int = setting(1024, 'tokens that a completion may have', between=(16, 32_768))
     temperature: float = setting(0.0, 'sampling temperature; 0: greedy', between=(0, 2))

@@ -43,6 +43,11 @@ _YES_NO = re.compile(
     r'(?:is|are|was|were|do|does|did|have|has|had|am|can you (?:see|spot)|could you see|any|'
     r'would|will|isn.t|aren.t|didn.t)\b'
 )
+# What asks first in a question that does not begin with it: "in this run, did you ...".
+_FIRST_ASKING = re.compile(
+    r'\b(?:(?:how|what|which|where|when|who|why)\w*|(?P<verb>did|does|is|are|was|were|has|have) '
+    r'(?:you|u|it|we|they|i|there|the|an?|this|that|any|my|your|our)\b)'
+)
 _QUESTION = (
     r'(?:how|what|whats|which|where|wheres|when|who|is|are|was|were|did|do|does|have|can|count)'
 )
@@ -86,7 +91,7 @@ _MOVES = {
     'backward': 'backwards?|back(?:ed)? up|reverse',
     'left': 'left',
     'right': 'right(?! now)',
-    'up': r'up|climb\w*|ris\w+|rose',
+    'up': r'(?<!back )(?<!backed )up|climb\w*|ris\w+|rose',
     'down': r'down|descend\w*|sink|sank',
 }
 _LESS = re.compile(
@@ -303,7 +308,9 @@ def unit_of(part: str) -> str:
 
 def asks_yes_no(part: str, options: Sequence[str]) -> bool:
     """Whether a question, one of `parts_of`, wants yes or no."""
-    return bool(_YES_NO.match(part)) or _are_yes_no(options)
+    first = _FIRST_ASKING.search(part)
+    is_inner = first is not None and bool(first['verb'])
+    return bool(_YES_NO.match(part)) or is_inner or _are_yes_no(options)
 
 
 def _parts(text: str) -> list[str]:
@@ -637,7 +644,8 @@ class _Reader:
         if self.is_yes_no and len(words) == 1 and not which:
             return self._made([self._call('moves')], Form.YES_NO, wanted=words[0])
         call = self._call('moves', which=which)
-        return self._made([call], Form.TEXT, wanted=' '.join(words), open_too=len(words) > 1)
+        is_either = len(words) > 1 and ' or ' in self.text
+        return self._made([call], Form.TEXT, wanted=' '.join(words), open_too=is_either)
 
     def _directions(self) -> list[str]:
         return directions_in(self.text)

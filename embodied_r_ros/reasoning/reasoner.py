@@ -421,7 +421,29 @@ class Reasoner:
             raise Refusal(RefusalCode.MODEL, msg, draft)
         scene = Scene(pending.deltas, question.scene_map, now_ns=draft.observation_stamp_ns)
         labels = labels_to_list(question.text, question.options, scene)
-        text = compact_prompt(question.text, question.options, labels)
+        draft, generation = self._generate_calls(step, end, pending, draft, labels)
+        calls = parse_calls(generation.text, labels)
+        if calls is None:
+            message = f'the completion is no call of a tool: {generation.text[-80:]!r}'
+            raise Refusal(RefusalCode.FORMAT, message, draft)
+        readings = read_calls(question.text, question.options, scene.labels, calls)
+        read = answer_readings(readings, question.options, scene)
+        other = self._found(question, scene) if self._config.check else None
+        is_sure = not draft.confidence < self._config.least_confidence  # it may be unknown
+        answer, check, reason = agreed(read, other, is_sure=is_sure)
+        done = with_tool_answer(draft, answer, draft.freshness, check)
+        return replace(done, check_reason=done.check_reason or reason)
+
+    def _generate_calls(
+        self,
+        step: ChatStep,
+        end: int,
+        pending: _PendingQuestion,
+        draft: Answer,
+        labels: Sequence[str],
+    ) -> tuple[Answer, _Generation]:
+        """Have a model write calls; the answer with what is known of them, and the text."""
+        text = compact_prompt(pending.question.text, pending.question.options, labels)
         prompt = Prompt('', text, SceneText(''))
         sampling = Sampling(max_tokens=MOST_TOKENS, seed=draft.sampling.seed)
         draft = replace(
@@ -433,19 +455,10 @@ class Reasoner:
             self._generate(step, end, pending, request, generation)
             draft = self._with_model(draft, step, end)
         draft = self._with_times(draft, pending, generation)
-        draft = replace(draft, model=replace(draft.model, prompt_version=CALLS_PROMPT_VERSION))
-        calls = parse_calls(generation.text, labels)
-        if calls is None:
-            message = f'the completion is no call of a tool: {generation.text[-80:]!r}'
-            raise Refusal(RefusalCode.FORMAT, message, draft)
-        readings = read_calls(question.text, question.options, scene.labels, calls)
-        read = answer_readings(readings, question.options, scene)
-        other = self._found(question, scene) if self._config.check else None
-        answer, check, reason = agreed(read, other)
         confidence = math.exp(sum(token.logprob for token in generation.tokens))
-        draft = replace(draft, confidence=confidence if generation.tokens else math.nan)
-        done = with_tool_answer(draft, answer, draft.freshness, check)
-        return replace(done, check_reason=done.check_reason or reason)
+        model = replace(draft.model, prompt_version=CALLS_PROMPT_VERSION)
+        confidence = confidence if generation.tokens else math.nan
+        return replace(draft, model=model, confidence=confidence), generation
 
     def _found(self, question: Question, scene: Scene) -> ToolAnswer | None:
         """What the tools answer; None: what reads questions is not installed."""

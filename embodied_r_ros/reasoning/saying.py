@@ -139,15 +139,22 @@ def answer_readings(
     return ToolAnswer(kind, text, sentence=sentence, results=results, readings=readings)
 
 
-def agreed(read: ToolAnswer, other: ToolAnswer | None) -> tuple[ToolAnswer, Check, str]:
+def agreed(
+    read: ToolAnswer, other: ToolAnswer | None, *, is_sure: bool = True
+) -> tuple[ToolAnswer, Check, str]:
     """One answer of two readings of a question, and what their comparison says of it.
 
     Args:
         read: What the calls of a model answer.
         other: What the reader without a model answers; None: there is none.
+        is_sure: Whether the model is sure of its calls.
     """
     if other is None or not (read.is_known and other.is_known):
         known = other if other and not read.is_known else read
+        if known is read and read.is_known and not is_sure:
+            sentence = f'I am not sure what is asked. {read.sentence}'
+            known = replace(read, kind=AnswerKind.UNKNOWN, text='', option_index=-1,
+                            number=math.nan, sentence=sentence)  # fmt: skip
         return known, Check.UNCHECKED, 'only one of two readers understands the question'
     if (read.option_index, read.text) == (other.option_index, other.text):
         return read, Check.VERIFIED if read.has_ground else Check.UNCHECKED, ''

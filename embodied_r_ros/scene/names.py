@@ -174,7 +174,8 @@ def _is_other_word(word: str, before: str, labels: tuple[str, ...]) -> bool:
 def _with_labels(name: Name, labels: tuple[str, ...]) -> Name:
     """The name with the labels that it means: the very same, else those that may be called so."""
     own = {name.in_words, name.text, name.kind if not name.colour else name.in_words}
-    exact = tuple(label for label in labels if label.lower() in own)
+    is_whole = name.kind or name.shape  # "yellow things" are not the yellow object alone
+    exact = tuple(label for label in labels if is_whole and label.lower() in own)
     if fitting := exact or tuple(label for label in labels if name.fits(label.lower())):
         return replace(name, labels=fitting)
     # A dining table may be what the scene knows as a table, a red cube a red object.
