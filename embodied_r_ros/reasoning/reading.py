@@ -64,7 +64,7 @@ _NOT_SAID = {
     'back': r'pointing|facing|turned|looking',
     'moves': r'^where|where is|^in which direction did you start',
     'moving': r'clos\w+|near\w*|far\w*',
-    'way': r'^which|shortest|closest|one|apart|between|climb\w*|lift\w*|revers\w*|backwards?|sideways',
+    'way': r'^which|shortest|closest|one|apart|between|climb\w*|lift\w*|revers\w*|sideways',
     'turn': r'first|earliest',
     'there': r'^(?:where|how|which|what|when|in which)',
     'size': r'seconds?|time|view',
