@@ -303,7 +303,7 @@ def _parser() -> argparse.ArgumentParser:
     add('--out', required=True, type=Path, metavar='DIR', help='for everything that is made')
     add('--model', metavar='DIR', help='to start from; default: what the profile serves now')
     add('--profile', default='embedded', help='whose reasoner it is (default: %(default)s)')
-    add('--slot', default='', help="name, path or URL of the slot; default: the profile's")
+    add('--slot', default='', help="name or path of the slot; default: the profile's")
     add('--deltas', choices=('recorded', 'true', 'classical', 'vlm'), help='as of questions')
     add('--no-odometry', action='store_true', help='as of questions')
     add('--moments', type=int, default=4, help='to ask at, per episode (default: %(default)s)')

@@ -145,6 +145,8 @@ def test_slot_is_that_of_the_profile(
     assert promote.main(words) == 0
     slot = tmp_path / 'data' / 'embodied_r_ros' / 'promoted' / 'embedded-arm'
     assert (slot / 'manifest.json').exists()
+    # As training.improve hands it on to a command that runs elsewhere.
+    assert promote.slot_of('embedded', './slot') == Path.cwd() / 'slot'
 
 
 @pytest.mark.parametrize(
@@ -152,6 +154,7 @@ def test_slot_is_that_of_the_profile(
     [
         (['--profile', 'gpu-24gb', '--against', ''], 'is no folder here: name one that is'),
         (['--profile', 'nowhere'], 'nowhere'),
+        (['--slot', 's3://bucket/slot'], 'is a URL: expected a name, or the path'),
         (['--against', 'STRONG'], 'is the incumbent itself'),
         (['--split', 'validation'], "has no rows of split 'validation'"),
         (['--against', '/nowhere'], '/nowhere is neither a URL nor a folder'),
