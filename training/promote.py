@@ -27,7 +27,6 @@ from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import code_version, user_name, write_whole
 from embodied_r_ros.common.settings import setting, setting_infos, Settings
-from embodied_r_ros.episodes.frozen import frozen_of_rows
 from embodied_r_ros.serving.profiles import load_profile, reasoner_config
 from embodied_r_ros.serving.promotion import in_force, promote, roll_back, Signature, slot_folder
 from embodied_r_ros.serving.servers import served_model
@@ -372,7 +371,6 @@ def examine_candidate(
             'file': str(args.rows),
             'split': args.split,
             'sha256': hashlib.sha256(text.encode()).hexdigest(),
-            **({'frozen': frozen} if (frozen := frozen_of_rows(args.rows)) else {}),
         },
         'token_budget': reasoner.token_budget,
         'max_tokens': reasoner.max_tokens,
