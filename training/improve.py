@@ -23,9 +23,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
-from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.common.processes import tie_command
-from embodied_r_ros.episodes.frozen import frozen_of_rows, unchanged_set
 from embodied_r_ros.episodes.inspect import bag_digest, file_sha256, labels_sha256
 from embodied_r_ros.questions.row import read_rows, write_rows
 from embodied_r_ros.serving.profiles import reasoner_config
@@ -159,16 +157,13 @@ class Improvement:
         deciding = {name: getattr(self.args, name) for name in _DECIDING}
         for name in ('recipe', 'control'):
             deciding[name] += f', sha256:{file_sha256(Path(deciding[name]))[:12]}'
-        self.frozen = unchanged_set(self.args.frozen) if self.args.frozen else None
-        bags = find_bags(self.frozen.places() if self.frozen else self.args.bags)
+        bags = find_bags(self.args.bags)
         read = tqdm(bags, unit=' bags', desc='compared', leave=False, disable=None)
         content = hashlib.sha256(''.join(bag_digest(bag).sha256 for bag in read).encode())
         deciding['recordings'] = f'{len(bags)} bags, sha256:{content.hexdigest()[:12]}'
         if any(sums := [labels_sha256(bag) for bag in bags]):
             labels = hashlib.sha256(' '.join(sums).encode()).hexdigest()
             deciding['recordings'] += f', labels sha256:{labels[:12]}'
-        if self.frozen:
-            deciding['frozen set'] = ', '.join(self.frozen.identity().values())
         deciding['model'] = model_identity(str(self.start))
         deciding['judge'] = self.judge
         begin_or_go_on(self.out, deciding)
@@ -186,10 +181,8 @@ class Improvement:
             words += ('--moments', self.args.moments, '--test-share', 0.2)
             drawn = self.out / 'rows.drawn.jsonl'
             if not drawn.exists():
-                what = ('--frozen', self.args.frozen) if self.args.frozen else self.args.bags
-                self.step('embodied-r', 'questions', *what, '--out', drawn, *words)
+                self.step('embodied-r', 'questions', *self.args.bags, '--out', drawn, *words)
             write_rows(self.rows, fill_splits(list(read_rows(drawn))))
-            self._name_frozen(drawn)
         scenes = Counter(
             split for split, _ in {(r.split, r.scene_id) for r in read_rows(self.rows)}
         )
@@ -200,13 +193,6 @@ class Improvement:
                     'more places, or name them in the marks of the episodes'
                 )
                 raise InputError(msg)
-
-    def _name_frozen(self, drawn: Path) -> None:
-        """Let what is trained on the rows know the frozen set that they are of."""
-        if frozen := frozen_of_rows(drawn):
-            rows = {'file': self.rows.name, 'sha256': file_sha256(self.rows)}
-            text = json.dumps({'rows': rows, 'frozen': frozen}, indent=1, ensure_ascii=False)
-            write_whole(self.out / 'rows.manifest.json', text + '\n')
 
     def train(self) -> None:
         """Sample the start, then train both candidates, where they are not there yet."""
@@ -297,13 +283,11 @@ class Improvement:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='training.improve', description=__doc__)
     add = parser.add_argument
-    add('bags', nargs='*', type=Path, metavar='BAG', help='recordings, or folders of them')
-    text = 'the recordings of this set (`embodied-r episodes freeze`), in place of BAG'
-    add('--frozen', type=Path, metavar='FILE', help=text)
+    add('bags', nargs='+', type=Path, metavar='BAG', help='recordings, or folders of them')
     add('--out', required=True, type=Path, metavar='DIR', help='for everything that is made')
     add('--model', metavar='DIR', help='to start from; default: what the profile serves now')
     add('--profile', default='embedded', help='whose reasoner it is (default: %(default)s)')
-    add('--slot', default='', help="name, path or URL of the slot; default: the profile's")
+    add('--slot', default='', help="name or path of the slot; default: the profile's")
     add('--deltas', choices=('recorded', 'true', 'classical', 'vlm'), help='as of questions')
     add('--no-odometry', action='store_true', help='as of questions')
     add('--moments', type=int, default=4, help='to ask at, per episode (default: %(default)s)')
@@ -329,10 +313,6 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(args: argparse.Namespace) -> int:
     args.bags = [bag.resolve() for bag in args.bags]
-    args.frozen = args.frozen.resolve() if args.frozen else None
-    if bool(args.bags) == bool(args.frozen):
-        msg = 'name BAGs, or a set with --frozen: one of both'
-        raise InputError(msg)
     try:
         going = Improvement(args)
         going.out.mkdir(parents=True, exist_ok=True)

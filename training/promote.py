@@ -27,11 +27,9 @@ from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import code_version, user_name, write_whole
 from embodied_r_ros.common.settings import setting, setting_infos, Settings
-from embodied_r_ros.episodes.frozen import frozen_of_rows
 from embodied_r_ros.serving.profiles import load_profile, reasoner_config
-from embodied_r_ros.serving.promotion import in_force, is_store, Signature, slot_folder
+from embodied_r_ros.serving.promotion import in_force, promote, roll_back, Signature, slot_folder
 from embodied_r_ros.serving.servers import served_model
-from embodied_r_ros.serving.store import promote_in, roll_back_in, slot_here
 from embodied_r_ros.types.answers import Sampling
 import numpy as np
 
@@ -373,7 +371,6 @@ def examine_candidate(
             'file': str(args.rows),
             'split': args.split,
             'sha256': hashlib.sha256(text.encode()).hexdigest(),
-            **({'frozen': frozen} if (frozen := frozen_of_rows(args.rows)) else {}),
         },
         'token_budget': reasoner.token_budget,
         'max_tokens': reasoner.max_tokens,
@@ -386,7 +383,7 @@ def examine_candidate(
     return record, all(check.passed for check in checks)
 
 
-def decide(args: argparse.Namespace, slot: str) -> int:
+def decide(args: argparse.Namespace, slot: Path) -> int:
     """Promote the candidate, or refuse it; returns the exit code.
 
     Raises:
@@ -412,10 +409,10 @@ def decide(args: argparse.Namespace, slot: str) -> int:
             served = merge_adapter(incumbent, Path(folder) / 'incumbent')
         record, passed = examine_candidate(incumbent, candidate, served, rows, shadowed, args)
         if passed:
-            promoted = promote_in(slot, candidate, record, _signature(args))
+            promoted = promote(slot, candidate, record, _signature(args))
             _say(f'promoted: {promoted.folder} ({slot}/manifest.json)')
             return 0
-    refusal = slot_folder(slot) / 'refusals' / f'{digest.removeprefix("sha256:")[:12]}.json'
+    refusal = slot / 'refusals' / f'{digest.removeprefix("sha256:")[:12]}.json'
     text = json.dumps({'candidate': args.candidate, 'digest': digest, **record}, indent=2)
     write_whole(refusal, text + '\n', makes_folder=True)
     _say(f'refused: {refusal}')
@@ -427,8 +424,8 @@ def _settings(kind: type[Gate], args: argparse.Namespace) -> Gate:
     return kind(**{name: getattr(args, name) for name in setting_infos(kind)})
 
 
-def slot_of(profile: str, named: str) -> str:
-    """Path or URL of the slot that is named, or of the one that the profile's reasoner follows.
+def slot_of(profile: str, named: str) -> Path:
+    """Folder of the slot that is named, or of the one that the profile's reasoner follows.
 
     Raises:
         InputError: The profile follows none.
@@ -438,16 +435,16 @@ def slot_of(profile: str, named: str) -> str:
     if not name:
         msg = f'the reasoner of profile {profile} follows no slot: give --slot'
         raise InputError(msg)
-    return name if is_store(name) else str(slot_folder(name))
+    return slot_folder(name).absolute()
 
 
-def serving_model(profile: str, slot: str) -> Path:
+def serving_model(profile: str, slot: Path) -> Path:
     """What serves now: what is in force in the slot, or the profile's own model.
 
     Raises:
         InputError: The profile has no model on this machine.
     """
-    if serving := in_force(slot_here(slot)):
+    if serving := in_force(slot):
         return serving.folder
     server = load_profile(profile).servers.get('reasoner')
     if server is None or not server.is_path():
@@ -488,7 +485,7 @@ def _parser() -> argparse.ArgumentParser:
         help='whose reasoner is replaced, and as whose nodes ask (default: %(default)s)',
     )
     add('--against', metavar='DIR', help="incumbent; default: what serves, else the profile's own")
-    add('--slot', default='', help="name, path or URL of the slot; default: the profile's")
+    add('--slot', default='', help="name or path of the slot; default: the profile's")
     add('--split', default='test', help='rows held out from training (default: %(default)s)')
     add('--limit', type=int, default=0, help='so many rows, drawn by the seed; 0: all')
     add('--seed', type=int, default=0)
@@ -528,7 +525,7 @@ def _run(args: argparse.Namespace) -> int:
         raise InputError(msg)
     slot = slot_of(args.profile, args.slot)
     if args.rollback:
-        back = roll_back_in(slot, _signature(args))
+        back = roll_back(slot, _signature(args))
         _say(f'in force: {back.folder if back else "the model of the profile"}')
         return 0
     return decide(args, slot)

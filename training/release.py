@@ -20,7 +20,6 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.serving.promotion import bring_back, put_in_place
 
 from training.run.command import run_command
-from training.run.manifest import frozen_sets_of
 from training.run.models import load_tokenizer
 
 if TYPE_CHECKING:
@@ -41,8 +40,7 @@ _RELEASED = {*_FILES, _CARD, _SETTINGS}
 def release(source: Path, target: Path) -> str:
     """Make a folder with the model alone; returns the digest of the model.
 
-    A model card (README.md) that the target has already is kept. The card names the frozen sets
-    that the model learned from.
+    A model card (README.md) that the target has already is kept.
 
     Raises:
         InputError: The source lacks a file, its tokenizer is not usable, or the target holds
@@ -113,7 +111,6 @@ def _copy(source: Path, target: Path, tokenizer: Any) -> None:
             origin = target / file if file == _CARD else source / file
             if origin.exists():
                 shutil.copyfile(origin, copy / file)
-        _name_data(copy / _CARD, target.name, frozen_sets_of(source))
         # Without do_sample, servers ignore the temperature of a request.
         settings = {
             'do_sample': True,
@@ -123,16 +120,6 @@ def _copy(source: Path, target: Path, tokenizer: Any) -> None:
         }
         (copy / _SETTINGS).write_text(json.dumps(settings, indent=2) + '\n')
         put_in_place(copy, target)
-
-
-def _name_data(card: Path, name: str, sets: Sequence[str]) -> None:
-    """Let the model card name the frozen sets that the model learned from."""
-    text = card.read_text('utf-8') if card.exists() else ''
-    missing = [each for each in sets if each not in text]
-    if missing:
-        text = text or f'# {name}\n'
-        lines = '\n'.join(f'- {each}' for each in missing)
-        card.write_text(f'{text}\n## Frozen sets it learned from\n\n{lines}\n', 'utf-8')
 
 
 def _run(args: argparse.Namespace) -> int:

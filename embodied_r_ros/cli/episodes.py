@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`embodied-r episodes ACTION DIR`: what became of recordings, care for them, versions."""
+"""`embodied-r episodes ACTION DIR`: what became of recordings, and care for them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from dataclasses import asdict
 from datetime import datetime, timezone
 from enum import Enum
 import json
-from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.audit import AuditReport
 from embodied_r_ros.bags.recovery import find_episodes, recover_all
 from embodied_r_ros.bags.sources import find_bags
-from embodied_r_ros.cli.arguments import some_count, some_path, some_text
+from embodied_r_ros.cli.arguments import some_count, some_path
 from embodied_r_ros.common.errors import BagError, EmbodiedRError, InputError
-from embodied_r_ros.episodes.frozen import changes_of, freeze, read_frozen, SUFFIX
 from embodied_r_ros.episodes.inspect import audit_bag, delete_episode, EpisodeSummary, summarize
 from embodied_r_ros.episodes.label_check import check_labels, write_label_table
 from embodied_r_ros.episodes.labels import agreements
@@ -27,8 +25,8 @@ from tqdm import tqdm
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
-    from embodied_r_ros.episodes.frozen import FrozenSet
     from embodied_r_ros.episodes.label_check import LabelReport
 
 _ACTIONS = {
@@ -59,7 +57,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action.add_argument('--json', action='store_true', help='one line of JSON per episode')
         if name == 'labels':
             action.add_argument('--csv', action='store_true', help='a table, one line per label')
-    _add_freezing(actions)
     summary = 'recordings with their questions and answers, for other programs'
     action = actions.add_parser('export', help=summary, description=summary)
     text = 'a dataset of LeRobot, v3.0; or an MCAP file of annotations per recording'
@@ -71,32 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     action.add_argument('--rate', type=some_count, default=10, metavar='HZ', help=text)
 
 
-def _add_freezing(actions: Any) -> None:
-    """Declare the actions about versions."""
-    summary = 'give recordings with their labels, and rows, a name and a digest'
-    action = actions.add_parser('freeze', help=summary, description=summary)
-    action.add_argument('name', type=some_text, metavar='NAME', help='such as week47')
-    action.add_argument(
-        'paths',
-        nargs='+',
-        type=some_path,
-        metavar='DIR',
-        help='recordings, folders of them, and files of rows (ROWS.jsonl)',
-    )
-    text = f'the set; default: NAME{SUFFIX} in the current folder'
-    action.add_argument('--out', type=some_path, metavar='FILE', help=text)
-    summary = 'whether a set is still as it was frozen, and what has changed'
-    action = actions.add_parser('frozen', help=summary, description=summary)
-    action.add_argument('file', type=some_path, metavar='FILE', help='of `episodes freeze`')
-    action.add_argument('--json', action='store_true', help='one object of JSON')
-
-
 def main(args: argparse.Namespace) -> int:
     """Run the action on each episode; its result goes to stdout."""
-    if args.action == 'freeze':
-        return _freeze(args)
-    if args.action == 'frozen':
-        return _frozen(args)
     if args.action == 'export':
         return _export(args)
     is_file = args.action == 'audit' and args.dir.is_file()
@@ -239,31 +212,6 @@ def _delete(episodes: list[Path], args: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
-def _freeze(args: argparse.Namespace) -> int:
-    if args.out is None and '/' in args.name:
-        msg = f'{args.name!r} is no name of a file: give --out FILE'
-        raise InputError(msg)
-    file = args.out or Path(f'{args.name}{SUFFIX}')
-    frozen = freeze(args.name, args.paths, file)
-    print(f'{frozen.name} {frozen.digest()}')
-    print(f'{file}: {_content(frozen)}', file=sys.stderr)
-    return 0
-
-
-def _frozen(args: argparse.Namespace) -> int:
-    frozen = read_frozen(args.file)
-    changes = changes_of(frozen)
-    if args.json:
-        print(_json({**frozen.identity(), 'changes': changes}))
-    else:
-        print(f'{frozen.name} {frozen.digest()}')
-        for change in changes:
-            print(f'  {change}')
-    state = f'{len(changes)} changes' if changes else 'as it was frozen'
-    print(f'{_content(frozen)}: {state}', file=sys.stderr)
-    return 1 if changes else 0
-
-
 def _export(args: argparse.Namespace) -> int:
     bags = find_bags(args.paths)
     if args.format == 'foxglove':
@@ -301,14 +249,6 @@ def _export_foxglove(bags: list[Path], out: Path) -> int:
             raise InputError(msg)
     print(out)
     return 0
-
-
-def _content(frozen: FrozenSet) -> str:
-    labelled = sum(bool(one.labels) for one in frozen.recordings)
-    return (
-        f'{len(frozen.recordings)} recordings, {labelled} of them with labels, and '
-        f'{len(frozen.rows)} files of rows'
-    )
 
 
 def _json(value: dict[str, Any]) -> str:

@@ -31,7 +31,7 @@ VERBS: dict[str, str] = {
     'demo': 'show the main job on a recording: real nodes, real answers',
     'demos': 'make bags of datasets of demonstrations',
     'doctor': 'check the installation, and say what to do',
-    'episodes': 'list, audit, recover, export, freeze or delete recordings; compare their labels',
+    'episodes': 'list, audit, recover, export or delete recordings; compare their labels',
     'keyframes': 'list the images of a recording that are worth looking at',
     'keypoints': 'list where the arm of a demonstration comes to, and why that counts',
     'map': 'say what is where in a recording, and draw it from above',

@@ -12,8 +12,7 @@ from embodied_r_ros.cli.arguments import some_path, some_text
 from embodied_r_ros.common.files import user_name
 from embodied_r_ros.serving import model_files
 from embodied_r_ros.serving.model_files import fetch, model_file, model_folder
-from embodied_r_ros.serving.promotion import history, Signature
-from embodied_r_ros.serving.store import publish, records_here, roll_back_in
+from embodied_r_ros.serving.promotion import history, publish, roll_back, Signature, slot_folder
 from tqdm import tqdm
 
 if TYPE_CHECKING:
@@ -35,11 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('name', metavar='NAME', help=f'which one: {", ".join(model_files.MODEL_FILES)}')
     add('--to', type=some_path, metavar='DIR', help='folder (default: in ~/.local/share)')
     add('--url', type=some_text, help='a mirror of the file; its SHA-256 must be the same')
-    summary = (
-        'copy the promoted model of a slot to another slot, such as a store shared by many robots'
-    )
+    summary = 'copy the promoted model of a slot to another, such as one that many robots follow'
     action = _slot_action(actions, 'publish', summary)
-    action.add_argument('store', metavar='STORE', type=some_text, help='slot that it goes to')
+    action.add_argument('target', metavar='TO', type=some_text, help='slot that it goes to')
     _slot_action(actions, 'rollback', 'restore the previous model')
     _slot_action(actions, 'history', 'who promoted and took back, when and why', is_signed=False)
 
@@ -48,7 +45,7 @@ def _slot_action(
     actions: Any, name: str, summary: str, *, is_signed: bool = True
 ) -> argparse.ArgumentParser:
     action: argparse.ArgumentParser = actions.add_parser(name, help=summary, description=summary)
-    action.add_argument('slot', metavar='SLOT', type=some_text, help='its name, path or URL')
+    action.add_argument('slot', metavar='SLOT', type=some_text, help='its name or path')
     if is_signed:
         action.add_argument('--why', default='', metavar='TEXT', help='for the history')
         action.add_argument('--by', default='', metavar='NAME', help='default: who runs this')
@@ -61,13 +58,14 @@ def main(args: argparse.Namespace) -> int:
         date = datetime.now(timezone.utc).isoformat(timespec='seconds')
         signature = Signature(args.by or user_name(), date, args.why)
         if args.action == 'publish':
-            promoted: PromotedModel | None = publish(args.slot, args.store, signature)
+            target = slot_folder(args.target)
+            promoted: PromotedModel | None = publish(slot_folder(args.slot), target, signature)
         else:
-            promoted = roll_back_in(args.slot, signature)
+            promoted = roll_back(slot_folder(args.slot), signature)
         print(promoted.digest if promoted else "the profile's own model")
         return 0
     if args.action == 'history':
-        folder = records_here(args.slot)
+        folder = slot_folder(args.slot)
         events = history(folder)
         for event in events:
             print(json.dumps(event))

@@ -20,7 +20,6 @@ from embodied_r_ros.cli.fleet import (
 )
 from embodied_r_ros.common.errors import BagError, InputError
 from embodied_r_ros.episodes.episode import DELTA_SOURCES, keyframes_of_arm
-from embodied_r_ros.episodes.frozen import unchanged_set
 from embodied_r_ros.episodes.inspect import bag_digest
 from embodied_r_ros.episodes.manifest import find_recordings
 from embodied_r_ros.perception.classical import ClassicalConfig
@@ -52,17 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     parser.add_argument(
         'bags',
-        nargs='*',
+        nargs='+',
         type=some_text,
         metavar='BAG',
         help='bags, folders of bags, or scene maps (MAP.json)',
-    )
-    parser.add_argument(
-        '--frozen',
-        type=some_path,
-        metavar='SET.frozen.json',
-        help='the recordings of this set (`episodes freeze`), in place of BAG; refused where one '
-        'is not as it was frozen',
     )
     parser.add_argument(
         '--out', type=some_path, required=True, metavar='ROWS.jsonl', help='rows file'
@@ -154,12 +146,6 @@ def main(args: argparse.Namespace) -> int:
     manifest_path(args.out)  # refused before the work, not after it
     coverage = Coverage()
     _check_options(args)
-    if bool(args.bags) == bool(args.frozen):
-        msg = 'name BAGs, or a set with --frozen: one of both'
-        raise InputError(msg)
-    frozen = unchanged_set(args.frozen) if args.frozen else None
-    if frozen:
-        args.bags = [str(path) for path in frozen.places()]
     if fleet := fleet_config(args):
         rows = _rows_of_fleet(args, config, coverage, fleet)
     else:
@@ -171,8 +157,7 @@ def main(args: argparse.Namespace) -> int:
         rows = rows_of(tqdm([*bags, *maps], unit=' bags', disable=None), recipe, coverage)
     seen_by = 'classical, without odometry' if args.no_odometry else args.deltas
     count = write_rows(args.out, rows)
-    identity = frozen.identity() if frozen else None
-    write_manifest(args.out, config, seen_by, coverage, identity)
+    write_manifest(args.out, config, seen_by, coverage)
     for bag in coverage.bags:
         if bag.left_out:
             print(f'left out: {bag.name}: {bag.left_out}', file=sys.stderr)

@@ -28,9 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         '--follow',
         type=some_text,
-        metavar='STORE',
-        help='serve what is promoted there: a folder or URL that many robots follow '
-        '(default: the slot of the profile)',
+        metavar='SLOT',
+        help='serve what is promoted there: name or path of a slot, such as one that many robots '
+        'mount (default: the slot of the profile)',
     )
     add('--allow-remote', action='store_true', help='let other machines reach the servers')
     add('--log-dir', type=some_path, help='folder of the logs (default: in ~/.local/state)')

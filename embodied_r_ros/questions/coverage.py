@@ -14,7 +14,6 @@ from embodied_r_ros.common.files import code_version, write_whole
 from embodied_r_ros.episodes.inspect import file_sha256
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from embodied_r_ros.questions.derive import QuestionsConfig
@@ -138,11 +137,7 @@ def manifest_path(rows: Path) -> Path:
 
 
 def write_manifest(
-    rows: Path,
-    config: QuestionsConfig,
-    delta_source: str | None,
-    coverage: Coverage,
-    frozen: Mapping[str, str] | None = None,
+    rows: Path, config: QuestionsConfig, delta_source: str | None, coverage: Coverage
 ) -> Path:
     """Write the manifest of a complete file of rows; it appears only when it is complete.
 
@@ -151,7 +146,6 @@ def write_manifest(
         config: How its questions were derived.
         delta_source: The requested deltas; None: recorded where a bag has them.
         coverage: What was derived.
-        frozen: Name and digest of the set of recordings; None: they have none.
 
     Raises:
         InputError: There is one already, or the disk does not take it.
@@ -176,7 +170,6 @@ def write_manifest(
                 for (kind, what), distances in sorted(coverage.distances.items())
             },
         },
-        **({'frozen': dict(frozen)} if frozen else {}),
         'bags': [asdict(bag) for bag in coverage.bags],
     }
     write_whole(path, json.dumps(content, indent=1, ensure_ascii=False) + '\n')

@@ -21,7 +21,7 @@ from embodied_r_ros.common.settings import config_from_mapping, read_yaml, setti
 from embodied_r_ros.perception.vlm import VlmConfig
 from embodied_r_ros.perception.worker import WorkerConfig
 from embodied_r_ros.reasoning.question import ReasonerConfig
-from embodied_r_ros.serving.promotion import in_force, is_store, manifest_stamp, slot_folder
+from embodied_r_ros.serving.promotion import in_force, manifest_stamp, slot_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,11 +60,8 @@ class ServerConfig(Settings):
     threads: int = setting(0, 'threads to compute with; 0: as it chooses', between=(0, 1024))
     promoted: str = setting(
         '',
-        'slot whose promoted model is served instead of `model`: a name, a path, or a URL that '
-        'many robots follow; empty: none',
-    )
-    follow_period_s: float = setting(
-        10.0, 'time from one look at a slot at a URL to the next [s]', between=(0.1, 86_400)
+        'slot whose promoted model is served instead of `model`: a name, or a path, such as '
+        'one that many robots mount; empty: none',
     )
 
     def __post_init__(self) -> None:
@@ -217,8 +214,7 @@ class Profile:
         Args:
             only: The role; empty: all.
             host: Address to listen at; empty: as the profile says.
-            follow: Slot to follow, a path or URL, of which a mirror is kept; empty: as the profile
-                says.
+            follow: Slot to follow, a name or path; empty: as the profile says.
 
         Raises:
             ConfigError: It has no server of that role, or not one that follows a slot.
@@ -230,7 +226,6 @@ class Profile:
         if host:
             servers = {role: replace(server, host=host) for role, server in servers.items()}
         if follow:
-            follow = follow if is_store(follow) else Path(follow).expanduser().resolve().as_uri()
             followers = [role for role, server in servers.items() if server.promoted]
             if len(followers) != 1:
                 msg = (

@@ -6,25 +6,24 @@
     history/0001.json       who promoted or took back, when and why; nothing in it changes
     manifest.json           the manifest in force, written last; number 0: none is
 
-A slot at a URL has the same files (see `serving.store`).
+Many robots may follow one slot, in a folder that they all mount.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-import hashlib
 import json
 from pathlib import Path
 import shutil
 import tempfile
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.chat.settings import file_sum, model_digest, model_files
+from embodied_r_ros.chat.settings import model_digest, model_files
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.files import data_folder, write_new, write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 
 def put_in_place(folder: Path, target: Path) -> None:
@@ -60,7 +59,6 @@ def _aside(target: Path) -> Path:
 
 IN_FORCE, MODELS, MANIFESTS, HISTORY = 'manifest.json', 'models', 'manifests', 'history'
 CARD = 'README.md'
-_MIRRORS = 'mirrors'
 _ROLL_BACK = 'take another by `embodied-r models rollback`'
 
 
@@ -89,19 +87,17 @@ class PromotedModel:
         return not (self.folder / 'config.json').exists()
 
 
-def is_store(slot: str) -> bool:
-    """Tell whether a slot is given by a URL: it lies elsewhere, and is mirrored here."""
-    return '://' in slot
-
-
 def slot_folder(slot: str) -> Path:
-    """Folder of a slot that is given by its name or path; of one at a URL, that of its mirror.
+    """Folder of a slot that is given by its name or path.
 
-    Named slots and mirrors lie where the XDG base directory specification has data.
+    Named slots lie where the XDG base directory specification has data.
+
+    Raises:
+        ConfigError: It is a URL.
     """
-    if is_store(slot):
-        digest = hashlib.sha256(slot.rstrip('/').encode()).hexdigest()
-        return data_folder(_MIRRORS) / f'{Path(slot).name}-{digest[:12]}'
+    if '://' in slot:
+        msg = f'slot {slot!r} is a URL: expected a name, or the path of a mounted folder'
+        raise ConfigError(msg)
     if '/' in slot:
         return Path(slot).expanduser()
     return data_folder('promoted') / slot
@@ -152,10 +148,6 @@ def promote(
         before = in_force_number(slot)
         number = last_number(slot / MANIFESTS) + 1
         own = {'number': number, 'previous': before, 'model': folder.name, 'digest': digest}
-        own['files'] = {
-            path.name: {'size': path.stat().st_size, 'sha256': file_sum(path)}
-            for path in _files_to_copy(folder)
-        }
         manifest = json.dumps({**own, **record, **own}, indent=2) + '\n'
         _note(slot, 'promote', own, signature)
         path = slot / MANIFESTS / f'{number:04}.json'
@@ -167,17 +159,12 @@ def promote(
     return read_manifest(slot, slot / IN_FORCE)
 
 
-def roll_back(
-    slot: Path,
-    signature: Signature | None = None,
-    see: Callable[[PromotedModel], None] = see_whole,
-) -> PromotedModel | None:
+def roll_back(slot: Path, signature: Signature | None = None) -> PromotedModel | None:
     """Bring the manifest into force that was before; None: the profile's own model serves again.
 
     Args:
         slot: Folder of the slot.
         signature: Who takes back, when and why, for the history.
-        see: Raises a ConfigError where the model from before is not there.
 
     Raises:
         InputError: Nothing is promoted, or the slot cannot be read or written; what was in force
@@ -193,7 +180,7 @@ def roll_back(
         if previous:
             path = slot / MANIFESTS / f'{previous:04}.json'
             manifest = path.read_text(encoding='utf-8')
-            see(before := read_manifest(slot, path))
+            see_whole(before := read_manifest(slot, path))
         _note(slot, 'rollback', before.record if before else _NOTHING, signature)
         write_whole(slot / IN_FORCE, manifest)
     except OSError as error:
@@ -203,6 +190,19 @@ def roll_back(
 
 
 _NOTHING: Mapping[str, Any] = {'number': 0, 'previous': 0, 'model': '', 'digest': ''}
+
+
+def publish(slot: Path, target: Path, signature: Signature) -> PromotedModel:
+    """Bring what is in force in one slot into force in another, with what is known of it.
+
+    Raises:
+        InputError: Nothing is promoted, or a slot cannot be read or written.
+    """
+    promoted = in_force(slot)
+    if promoted is None:
+        msg = f'nothing is promoted in {slot}: there is nothing to publish'
+        raise ConfigError(msg)
+    return promote(target, promoted.folder, promoted.record, signature)
 
 
 def history(slot: Path) -> list[dict[str, Any]]:
@@ -252,31 +252,19 @@ def read_manifest(slot: Path, path: Path) -> PromotedModel:
         ConfigError: It cannot be read, or names a model outside of the slot.
     """
     try:
-        return manifest_of(slot, path.read_bytes())
-    except (OSError, ValueError) as error:
-        msg = f'{path} is no manifest ({error!r}): remove it, or promote anew'
-        raise ConfigError(msg) from None
-
-
-def manifest_of(slot: Path, text: bytes) -> PromotedModel:
-    """Read the text of a manifest of a slot.
-
-    Raises:
-        ValueError: It is none, or names a model outside of the slot.
-    """
-    record = json.loads(text)
-    try:
+        record = json.loads(path.read_bytes())
         name, digest = str(record['model']), str(record['digest'])
         number, previous = int(record['number']), int(record['previous'])
-    except (KeyError, TypeError, OverflowError) as error:
-        raise ValueError(repr(error)) from None
-    if number and not is_plain_name(name):
-        msg = f'model is {name!r}: expected a name without a folder'
-        raise ValueError(msg)
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+        msg = f'{path} is no manifest ({error!r}): remove it, or promote anew'
+        raise ConfigError(msg) from None
+    if number and not _is_plain_name(name):
+        msg = f'{path} is no manifest (model is {name!r}): expected a name without a folder'
+        raise ConfigError(msg)
     return PromotedModel(number, previous, (slot / MODELS / name).absolute(), digest, record)
 
 
-def is_plain_name(name: str) -> bool:
+def _is_plain_name(name: str) -> bool:
     """Tell whether a name stays in its folder, and is none of the hidden ones."""
     is_visible = name.isprintable() and name[:1] not in {'', '.'}
     return is_visible and Path(name).name == name

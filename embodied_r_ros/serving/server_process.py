@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One model server while it runs: its process, its adapter, and the slot that it follows.
+"""One model server while it runs: its process and its adapter.
 
 A process must be started in a thread that lives as long as it is wanted: its life is tied to it.
 """
@@ -7,12 +7,11 @@ A process must be started in a thread that lives as long as it is wanted: its li
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.chat.protocol import error_detail
-from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, ModelError
+from embodied_r_ros.common.errors import ConfigError, ModelError
 from embodied_r_ros.common.processes import ChildProcess
 from embodied_r_ros.serving.profiles import ADAPTERS
 import httpx
@@ -23,13 +22,11 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.serving.profiles import ServerConfig
     from embodied_r_ros.serving.promotion import PromotedModel
-    from embodied_r_ros.serving.store import ModelStore
 
 _POLL_S = 0.2
 _SAY_EVERY_S = 5.0
 _TAIL_CHARS = 300
 _ADAPTER_TIMEOUT_S = 120.0  # a large adapter is read from the disk
-_FIRST_LOOK_S = 30.0  # which a start waits for a store
 
 
 class ModelProcess:
@@ -201,69 +198,3 @@ def swap_adapters(
         if reply.status_code != httpx.codes.OK:
             msg = f'{address} failed with status {reply.status_code}: {error_detail(reply.text)}'
             raise ModelError(msg)
-
-
-class StoreFollower:
-    """Keeps a mirror like its store, in a thread of its own, until it is closed.
-
-    While the store cannot be read, or has what is not whole, the last good version stays.
-    """
-
-    def __init__(
-        self, store: ModelStore, period_s: float, say: Callable[[str], None] = lambda line: None
-    ) -> None:
-        """Begin; returns after the first look, or after 30 s.
-
-        Args:
-            store: What to follow.
-            period_s: Time from one look to the next.
-            say: Gets what changes, a line at a time; in that thread.
-        """
-        self._store = store
-        self._period_s = period_s
-        self._say = say
-        self._problem = ''
-        self._looked = threading.Event()
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name='follower', daemon=True)
-        self._thread.start()
-        if not self._looked.wait(_FIRST_LOOK_S):
-            say(f'{store.url} does not answer yet; goes on with {self._version()}')
-
-    @property
-    def problem(self) -> str:
-        """Why the newest look found nothing to take; empty: it did, or nothing is new."""
-        return self._problem
-
-    def look(self) -> None:
-        """Look once, and say what is new."""
-        problem = ''
-        try:
-            if self._store.pull():
-                self._say(f'{self._store.url}: {self._version()} is in force')
-        except EmbodiedRError as error:
-            problem = str(error)
-        except Exception as error:  # whatever it was, later looks may find more
-            problem = f'{self._store.url} cannot be followed: {type(error).__name__}: {error}'
-        if problem and problem != self._problem:
-            self._say(f'{problem}; goes on with {self._version()}')
-        elif self._problem and not problem:
-            self._say(f'{self._store.url} can be read again')
-        self._problem = problem
-
-    def close(self) -> None:
-        """Look no more."""
-        self._end.set()
-
-    def _follow(self) -> None:
-        while True:
-            self.look()
-            self._looked.set()
-            if self._end.wait(self._period_s):
-                return
-
-    def _version(self) -> str:
-        here = self._store.version_here()
-        if here and here.number:
-            return f'version {here.number}, {here.folder.name}'
-        return "the profile's own model"

@@ -26,9 +26,8 @@ from embodied_r_ros.chat.settings import (
 from embodied_r_ros.common.errors import ConfigError, ModelError
 from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.serving.profiles import load_profile, Profile
-from embodied_r_ros.serving.promotion import in_force, is_store, slot_folder
-from embodied_r_ros.serving.server_process import Adapter, ModelProcess, StoreFollower
-from embodied_r_ros.serving.store import ModelStore
+from embodied_r_ros.serving.promotion import in_force, slot_folder
+from embodied_r_ros.serving.server_process import Adapter, ModelProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,11 +67,6 @@ class ModelServers:
         self._log_dir = log_dir or default_log_dir()
         self._say = say
         self._token = token_from_environment(_TOKEN_VARIABLE)
-        self._followers = [
-            StoreFollower(ModelStore(config.promoted), config.follow_period_s, say)
-            for config in profile.servers.values()
-            if is_store(config.promoted)
-        ]
         self._stamps = profile.promotions()
         self._configs = {role: with_free_port(c).in_force() for role, c in profile.servers.items()}
         for role, config in profile.servers.items():
@@ -135,7 +129,9 @@ class ModelServers:
         Raises:
             ModelError: The model from before does not start again.
         """
-        before, self._stamps = self._stamps, self._profile.promotions()
+        before, now = self._stamps, self._profile.promotions()
+        # A rollback leaves a manifest: where none is any more, its drive is away.
+        self._stamps = {role: stamp or before[role] for role, stamp in now.items()}
         for role, stamp in self._stamps.items():
             if stamp == before[role]:
                 continue
@@ -152,9 +148,7 @@ class ModelServers:
                 self._say(f'{role}: goes on as before, because {error}')
 
     def close(self) -> None:
-        """End all servers, politely first; waits until they are gone. Stores are left alone."""
-        for follower in self._followers:
-            follower.close()
+        """End all servers, politely first; waits until they are gone."""
         self._end(self.running)
         self.running.clear()
 

@@ -16,9 +16,8 @@ from embodied_r_ros.common.errors import ModelError
 from embodied_r_ros.reasoning.question import Question, ReasonerConfig, Refusal, RefusalCode
 from embodied_r_ros.reasoning.reasoner import Reasoner
 from embodied_r_ros.serving.profiles import profile_from_mapping
-from embodied_r_ros.serving.promotion import promote, roll_back, Signature
+from embodied_r_ros.serving.promotion import promote, roll_back
 from embodied_r_ros.serving.servers import ModelServers
-from embodied_r_ros.serving.store import promote_in, roll_back_in
 from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 import pytest
 import yaml
@@ -97,7 +96,7 @@ def digest_of_answer(reasoner: Reasoner) -> str:
     return refused.value.answer.model.digest
 
 
-def test_vllm_takes_adapters_of_a_store_while_it_runs(
+def test_vllm_takes_adapters_of_a_slot_while_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vllm = os.environ.get('EMBODIED_R_VLLM', '')
@@ -106,9 +105,8 @@ def test_vllm_takes_adapters_of_a_store_while_it_runs(
     peft = pytest.importorskip('peft')
     from transformers import AutoModelForCausalLM
 
-    monkeypatch.setenv('XDG_DATA_HOME', str(tmp_path / 'data'))
     monkeypatch.setenv('VLLM_CPU_KVCACHE_SPACE', '1')
-    base, store = tmp_path / 'base', (tmp_path / 'store').as_uri()
+    base, slot = tmp_path / 'base', tmp_path / 'slot'
     save_language_model(base)
     for name in ('first', 'second'):
         config = peft.LoraConfig(r=8, target_modules='all-linear', init_lora_weights=False)
@@ -117,8 +115,8 @@ def test_vllm_takes_adapters_of_a_store_while_it_runs(
     command = [vllm, '-m', 'vllm.entrypoints.openai.api_server', '--model={model}']
     command += ['--host={host}', '--port={port}', '--dtype=float32', '--max-model-len=4096']
     command += ['--enforce-eager', '--enable-lora']
-    server = {'model': str(base), 'command': command, 'port': 0, 'promoted': store}
-    server |= {'start_timeout_s': 600.0, 'follow_period_s': 0.2}
+    server = {'model': str(base), 'command': command, 'port': 0, 'promoted': str(slot)}
+    server['start_timeout_s'] = 600.0
     profile = profile_from_mapping('tiny', {'servers': {'reasoner': server}})
     with ModelServers(profile, tmp_path) as servers:
         client = HttpChatClient(servers.clients()['reasoner'])
@@ -132,7 +130,7 @@ def test_vllm_takes_adapters_of_a_store_while_it_runs(
 
         assert comes(model_digest(base))
         for name in ('first', 'second'):
-            adapter = promote_in(store, tmp_path / name, {}, Signature()).folder
+            adapter = promote(slot, tmp_path / name, {}).folder
             assert comes(model_digest(base, adapter))
-        roll_back_in(store, Signature())
+        roll_back(slot)
         assert comes(model_digest(base, tmp_path / 'first'))

@@ -3,7 +3,9 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+import errno
 import json
+import os
 from pathlib import Path
 import sys
 import time
@@ -11,11 +13,13 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.settings import ChatConfig, model_digest
-from embodied_r_ros.common.errors import ConfigError, ModelError
+from embodied_r_ros.cli.main import main
+from embodied_r_ros.common.errors import ConfigError, InputError, ModelError
 from embodied_r_ros.reasoning.question import Question, ReasonerConfig
 from embodied_r_ros.reasoning.reasoner import Reasoner
 from embodied_r_ros.serving.profiles import load_profile, profile_from_mapping
 from embodied_r_ros.serving.promotion import (
+    history,
     in_force,
     promote,
     roll_back,
@@ -24,7 +28,6 @@ from embodied_r_ros.serving.promotion import (
 )
 from embodied_r_ros.serving.server_process import swap_adapters
 from embodied_r_ros.serving.servers import ModelServers
-from embodied_r_ros.serving.store import promote_in, roll_back_in
 from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 import httpx
 import pytest
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.deltas import ModelInfo
 
 PATIENCE_S = 60.0
+ANN = Signature('ann', '2026-11-26T12:00:00+00:00', 'it knows stairs')
 # Says which model it serves; one called 'broken' does not start.
 SERVER = """
 import http.server, json, sys
@@ -126,6 +130,37 @@ class TestSlot:
         with pytest.raises(ConfigError, match=f'{tmp_path}/manifest.json is no manifest'):
             in_force(tmp_path)
 
+    @pytest.mark.parametrize(
+        'change', [{'model': '../../elsewhere'}, {'model': ''}, {'number': float('inf')}]
+    )
+    def test_names_no_model_outside_of_it(
+        self, tmp_path: Path, models: tuple[Path, Path], change: dict[str, object]
+    ) -> None:
+        promote(tmp_path, models[0], {})
+        path = tmp_path / 'manifest.json'
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+        with pytest.raises(ConfigError, match='is no manifest'):
+            in_force(tmp_path)
+
+    def test_has_whole_entries_in_its_history_or_none(
+        self, tmp_path: Path, models: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def run_full(descriptor: int) -> None:
+            raise OSError(errno.ENOSPC, 'No space left on device')
+
+        slot = tmp_path / 'slot'
+        with monkeypatch.context() as full:
+            full.setattr(os, 'fsync', run_full)
+            with pytest.raises(InputError, match=r'0001\.json: No space left on device'):
+                promote(slot, models[0], {}, ANN)
+        assert not any((slot / 'history').iterdir())
+        assert promote(slot, models[0], {}, ANN).number == 1
+        assert [entry['by'] for entry in history(slot)] == ['ann']
+
+    def test_is_no_url(self) -> None:
+        with pytest.raises(ConfigError, match="slot 's3://bucket/slot' is a URL: expected a name"):
+            slot_folder('s3://bucket/slot')
+
     def test_by_name_lies_in_the_users_data(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -133,6 +168,41 @@ class TestSlot:
         assert slot_folder('embedded') == tmp_path / 'embodied_r_ros' / 'promoted' / 'embedded'
         assert slot_folder('./here') == Path('here')
         assert load_profile('embedded').servers['reasoner'].promoted == 'embedded'
+
+
+class TestCommands:
+    def test_publish_take_back_and_tell(
+        self, tmp_path: Path, models: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        own, shared = tmp_path / 'own', str(tmp_path / 'mounted' / 'slot')
+        promoted = promote(own, models[1], {'accuracy': 0.7})
+        words = ['models', 'publish', str(own), shared, '--by', 'ann', '--why', 'a week of trial']
+        assert main(words) == 0
+        assert capsys.readouterr().out == f'{promoted.digest}\n'
+        there = in_force(Path(shared))
+        assert there
+        assert (there.digest, there.record['accuracy']) == (promoted.digest, 0.7)
+        assert there.folder.name == promoted.folder.name
+        assert main(['models', 'rollback', shared, '--by', 'bob']) == 0
+        assert capsys.readouterr().out == "the profile's own model\n"
+        assert main(['models', 'history', shared]) == 0
+        events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [(event['by'], event['why']) for event in events] == [
+            ('ann', 'a week of trial'),
+            ('bob', ''),
+        ]
+        assert main(['models', 'rollback', shared]) == 2
+        assert main(['models', 'publish', str(tmp_path / 'none'), shared]) == 2
+        assert 'there is nothing to publish' in capsys.readouterr().err
+        assert main(['models', 'history', str(tmp_path / 'none')]) == 0
+        assert 'nothing was ever promoted in' in capsys.readouterr().err
+
+    def test_serve_follows_instead_of_the_profiles_slot(self, tmp_path: Path) -> None:
+        slot = str(tmp_path / 'slot')
+        profile = load_profile('embedded-arm').with_overrides(follow=slot)
+        assert profile.servers['reasoner'].promoted == slot
+        with pytest.raises(ConfigError, match='has 0 servers that follow a slot'):
+            load_profile('gpu-24gb').with_overrides('perceiver', follow=slot)
 
 
 class TestServers:
@@ -254,7 +324,7 @@ http.server.HTTPServer((host, port), Handler).serve_forever()
 
 @dataclass(frozen=True)
 class _Fleet:
-    """Robots that follow one store."""
+    """Robots that follow one slot."""
 
     robots: list[ModelServers]
     said: list[str]
@@ -273,14 +343,6 @@ class _Fleet:
             versions = {(info.adapter, info.digest) for info in infos}
         return versions == wanted
 
-    def says(self, words: str, since: int) -> bool:
-        """Wait until every robot says something."""
-        until, count = time.monotonic() + PATIENCE_S, 0
-        while count < len(self.robots) and time.monotonic() < until:
-            time.sleep(0.05)
-            count = sum(words in line for line in self.said[since:])
-        return count == len(self.robots)
-
 
 class TestAdapters:
     @pytest.fixture
@@ -291,7 +353,7 @@ class TestAdapters:
         (tmp_path / 'server.py').write_text(ADAPTERS)
         command = [sys.executable, str(tmp_path / 'server.py'), '{host}', '{port}', '{model}']
         entry = {'model': str(base), 'command': [*command, '--enable-lora'], 'port': 0}
-        entry |= {'promoted': slot, 'follow_period_s': 0.1}
+        entry['promoted'] = slot
         return profile_from_mapping('test', {'servers': {'reasoner': entry}})
 
     @pytest.fixture
@@ -346,18 +408,15 @@ class TestAdapters:
         assert answering(reasoner).digest == model_digest(base, second.folder)
 
     @pytest.fixture
-    def fleet(
-        self, tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> Iterator[_Fleet]:
-        """Two robots that mount one store at two places, so that each has a mirror of its own."""
-        monkeypatch.setenv('XDG_DATA_HOME', str(tmp_path / 'data'))
-        (tmp_path / 'store').mkdir()
+    def fleet(self, tmp_path: Path, base: Path) -> Iterator[_Fleet]:
+        """Two robots that mount one slot at two places."""
+        (tmp_path / 'slot').mkdir()
         said: list[str] = []
         with ExitStack() as stack:
             robots = []
             for name in ('a', 'b'):
-                (tmp_path / name).symlink_to(tmp_path / 'store')
-                profile = self.profile(tmp_path, base, (tmp_path / name).as_uri())
+                (tmp_path / name).symlink_to(tmp_path / 'slot')
+                profile = self.profile(tmp_path, base, str(tmp_path / name))
                 logs = tmp_path / f'log-{name}'
                 robots.append(stack.enter_context(ModelServers(profile, logs, say=said.append)))
             yield _Fleet(robots, said)
@@ -365,18 +424,18 @@ class TestAdapters:
     def test_reach_all_robots_and_are_taken_back_from_all(
         self, fleet: _Fleet, tmp_path: Path, base: Path
     ) -> None:
-        here, there = ((tmp_path / name).as_uri() for name in ('a', 'b'))
-        first = promote_in(here, self.adapter(tmp_path / 'first'), {}, Signature())
+        first = promote(tmp_path / 'a', self.adapter(tmp_path / 'first'), {})
         assert fleet.answers_by(first, base)
-        second = promote_in(there, self.adapter(tmp_path / 'second'), {}, Signature())
+        second = promote(tmp_path / 'b', self.adapter(tmp_path / 'second'), {})
         assert fleet.answers_by(second, base)
-        (tmp_path / 'store').rename(tmp_path / 'away')
+        (tmp_path / 'slot').rename(tmp_path / 'away')
         before = len(fleet.said)
-        assert fleet.says('not there', before)
+        for servers in fleet.robots:
+            servers.follow()
+        assert fleet.said[before:] == []  # while the drive is away, what serves goes on
+        (tmp_path / 'away').rename(tmp_path / 'slot')
         assert fleet.answers_by(second, base)
-        (tmp_path / 'away').rename(tmp_path / 'store')
-        back = roll_back_in(here, Signature('ann', '2026-11-26', 'it fears stairs'))
-        assert back == replace(first, folder=back.folder) if back else False
+        roll_back(tmp_path / 'a')
         assert fleet.answers_by(first, base)
 
     def test_that_are_loaded_already_are_taken(

@@ -18,7 +18,6 @@ pytest.importorskip('peft')
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.cli.main import main as embodied_r
 from embodied_r_ros.common.errors import EmbodiedRError
-from embodied_r_ros.episodes.frozen import freeze, frozen_of_rows
 from embodied_r_ros.episodes.labels import labels_path
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.row import write_rows
@@ -156,25 +155,6 @@ def test_steps_may_be_forks_that_share_what_was_said(
     (tmp_path / 'bad.json').write_text('{')
     with pytest.raises(EmbodiedRError, match=r'json.tool ended with code 1'):
         improvement.step('json.tool', tmp_path / 'bad.json')
-
-
-def test_frozen_set_goes_with_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = Steps({})
-    monkeypatch.setattr(Improvement, 'step', lambda *words, **well: steps(*words, **well))
-    recording(tmp_path, 'first')
-    file = tmp_path / 'w.frozen.json'
-    frozen = freeze('week47', [tmp_path / 'bags'], file)
-    drawn = {'name': 'week47', 'digest': frozen.digest()}
-    monkeypatch.setattr(improve, 'frozen_of_rows', lambda rows: drawn)
-    given = ['--frozen', str(file), '--out', str(tmp_path / 'out'), '--slot', str(tmp_path / 's')]
-    assert improve.main([*given, '--model', ARM]) == 0
-    assert steps.words[0][:4] == ['embodied-r', 'questions', '--frozen', str(file)]
-    assert frozen_of_rows(tmp_path / 'out' / 'rows.jsonl') == drawn
-    assert f'week47, {frozen.digest()}' in (tmp_path / 'out' / 'manifest.yaml').read_text()
-    recording(tmp_path, 'second')
-    (tmp_path / 'bags' / 'first.mcap').write_text('another')
-    assert improve.main([*given, '--model', ARM]) == 2
-    assert improve.main([str(tmp_path / 'bags'), *given, '--model', ARM]) == 2
 
 
 def test_what_was_not_saved_wholly_is_trained_on(

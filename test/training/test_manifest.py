@@ -11,7 +11,6 @@ pytest.importorskip('trl')
 
 from embodied_r_ros.chat.settings import model_files
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.episodes.frozen import freeze
 from embodied_r_ros.questions.row import write_rows
 from safetensors.torch import load_file, save_file
 import yaml
@@ -22,7 +21,7 @@ from training import sft
 from training.data.grpo import GrpoArguments
 from training.experiments import models
 from training.experiments.config import TrainingConfig
-from training.run.manifest import begin_or_go_on, checkpoint_of, frozen_sets_of, manifest_of
+from training.run.manifest import begin_or_go_on, checkpoint_of, manifest_of
 
 SMOKE = ROOT / 'training' / 'configs' / 'smoke-sft.yaml'
 
@@ -103,22 +102,6 @@ def test_run_does_not_go_on_with_other_contents_of_its_files(name: str) -> None:
     Path('data.jsonl').write_text('two')
     with pytest.raises(InputError, match=r'began otherwise \(sha256 of data.jsonl'):
         checkpoint_of('out', grpo_manifest(**changes))
-
-
-def test_run_names_the_frozen_set_of_its_rows_and_refuses_another() -> None:
-    model('start', 'first')
-    Path('rows.jsonl').write_text('{}')
-    assert not frozen_sets_of(Path('out'))
-    frozen = freeze('week47', [Path('rows.jsonl')], Path('a.frozen.json'))
-    told = f'week47, {frozen.digest()}'
-    assert grpo_manifest()['frozen set of rows.jsonl'] == told
-    checkpoint_of('out', grpo_manifest())
-    checkpoint('out', 2)
-    assert frozen_sets_of(Path('out')) == [told]
-    Path('a.frozen.json').unlink()
-    freeze('week48', [Path('rows.jsonl')], Path('a.frozen.json'))
-    with pytest.raises(InputError, match=r'week47.*not .*week48'):
-        checkpoint_of('out', grpo_manifest())
 
 
 def test_run_that_left_nothing_begins_anew() -> None:

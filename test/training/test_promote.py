@@ -13,7 +13,6 @@ pytest.importorskip('torch')
 pytest.importorskip('peft')
 
 from embodied_r_ros.chat.settings import model_digest
-from embodied_r_ros.episodes.frozen import freeze
 from embodied_r_ros.questions.row import write_rows
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.serving.promotion import history
@@ -65,14 +64,12 @@ def test_candidate_that_passes_is_signed_off_and_taken_back(
     words: list[str], tmp_path: Path
 ) -> None:
     signed = ['--judge', 'none', '--by', 'ann', '--date', '2026-11-21']
-    frozen = freeze('week47', [tmp_path / 'rows.jsonl'], tmp_path / 'w.frozen.json')
     assert promote.main([*words, *signed]) == 0
     record = manifest(tmp_path)
     assert (record['date'], record['signed_off_by']) == ('2026-11-21', 'ann')
     assert record['digest'] == model_digest(tmp_path / 'strong')
     assert record['comparison']['first']['model'] == str(tmp_path / 'weak')
     assert len(record['rows']['sha256']) == 64
-    assert record['rows']['frozen'] == {'name': 'week47', 'digest': frozen.digest()}
     assert all(check['passed'] for check in record['checks'])
     back = ['--rollback', '--slot', str(tmp_path / 'slot')]
     assert promote.main([*back, '--by', 'bob', '--why', 'it turns in circles']) == 0
@@ -145,6 +142,8 @@ def test_slot_is_that_of_the_profile(
     assert promote.main(words) == 0
     slot = tmp_path / 'data' / 'embodied_r_ros' / 'promoted' / 'embedded-arm'
     assert (slot / 'manifest.json').exists()
+    # As training.improve hands it on to a command that runs elsewhere.
+    assert promote.slot_of('embedded', './slot') == Path.cwd() / 'slot'
 
 
 @pytest.mark.parametrize(
@@ -152,6 +151,7 @@ def test_slot_is_that_of_the_profile(
     [
         (['--profile', 'gpu-24gb', '--against', ''], 'is no folder here: name one that is'),
         (['--profile', 'nowhere'], 'nowhere'),
+        (['--slot', 's3://bucket/slot'], 'is a URL: expected a name, or the path'),
         (['--against', 'STRONG'], 'is the incumbent itself'),
         (['--split', 'validation'], "has no rows of split 'validation'"),
         (['--against', '/nowhere'], '/nowhere is neither a URL nor a folder'),

@@ -41,16 +41,6 @@ def test_model_alone_is_kept_with_its_card(model: Path, tmp_path: Path) -> None:
     assert json.loads((target / 'generation_config.json').read_text())['do_sample'] is True
 
 
-def test_card_names_the_frozen_sets_once(model: Path, tmp_path: Path) -> None:
-    (model / 'manifest.yaml').write_text("'frozen set of rows.jsonl': 'week47, sha256:1'\n")
-    target = tmp_path / 'nano'
-    for _ in range(2):
-        release(model, target)
-        card = (target / 'README.md').read_text()
-        assert card.count('week47, sha256:1') == 1
-    assert card.startswith('# nano\n')
-
-
 def test_folder_without_weights_is_refused_and_the_target_kept(
     model: Path, tmp_path: Path
 ) -> None:

@@ -16,7 +16,6 @@ from embodied_r_ros.chat.settings import holds_weights
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.common.settings import read_yaml
-from embodied_r_ros.episodes.frozen import frozen_of_rows
 from embodied_r_ros.episodes.inspect import file_sha256
 from safetensors import safe_open, SafetensorError
 import yaml
@@ -83,26 +82,14 @@ def manifest_of(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
     deciding = {name: value for name, value in settings.items() if name not in _FREE}
     read = [*settings.get('rows', ()), settings.get('samples', '')]
     contents = {f'sha256 of {file}': file_sha256(Path(file)) for file in read if _is_file(file)}
-    sets = {f'frozen set of {file}': text for file in read if (text := _frozen_text(file))}
     start = model_identity(model) if model else ''
-    return {'model': start, 'seed': seed, **deciding, **contents, **sets}
-
-
-def _frozen_text(file: str) -> str:
-    """Name and digest of the frozen set that rows are of; empty: they are of none."""
-    return ', '.join(frozen_of_rows(Path(file)).values()) if file else ''
+    return {'model': start, 'seed': seed, **deciding, **contents}
 
 
 def manifest_in(folder: Path) -> dict[str, Any]:
     """The manifest that is kept in a folder; empty: none is, or none that can be taken."""
     before = read_yaml(folder / _FILE) if _file_of(folder).exists() else {}
     return before if isinstance(before, dict) else {}
-
-
-def frozen_sets_of(folder: Path) -> list[str]:
-    """Frozen sets that a run learned from, each as its name and digest; none are known: empty."""
-    sets = manifest_in(folder).items()
-    return list(dict.fromkeys(str(v) for name, v in sets if str(name).startswith('frozen set of')))
 
 
 def _is_file(name: str) -> bool:
