@@ -51,7 +51,8 @@ class ReasonerConfig(Settings):
     least_confidence: float = setting(
         0.92,
         'of a model that writes calls: how probable its calls must be where the reader without a '
-        'model does not read the question the same',
+        'model does not read the question; half of it where that finds the kind of the question '
+        'the likeliest',
         between=(0, 1),
     )
     use_map: bool = setting(True, 'let prompts hold what a question needs of the scene map')

@@ -48,6 +48,7 @@ _FIRST_ASKING = re.compile(
     r'\b(?:(?:how|what|which|where|when|who|why)\w*|(?P<verb>did|does|is|are|was|were|has|have) '
     r'(?:you|u|it|we|they|i|there|the|an?|this|that|any|my|your|our)\b)'
 )
+_TAG = re.compile(r'\b(?:is (?:it|correct|true)|isn.t it|wasn.t it|am i right|correct)\s*\??$')
 _QUESTION = (
     r'(?:how|what|whats|which|where|wheres|when|who|is|are|was|were|did|do|does|have|can|count)'
 )
@@ -248,6 +249,12 @@ def kinds_of(sentence: str) -> list[tuple[str, float]]:
     return sorted(fitting.items(), key=lambda pair: -pair[1])
 
 
+def likeliest_kind(question: str) -> str:
+    """The kind whose sentences a question resembles the most; empty: none is near."""
+    kinds = kinds_of(_plain(question))
+    return kinds[0][0] if kinds else ''
+
+
 def read_question(question: str, options: Sequence[str], labels: Sequence[str]) -> list[Reading]:
     """Read a question, or each of several in one.
 
@@ -311,7 +318,8 @@ def asks_yes_no(part: str, options: Sequence[str]) -> bool:
     """Whether a question, one of `parts_of`, wants yes or no."""
     first = _FIRST_ASKING.search(part)
     is_inner = first is not None and bool(first['verb'])
-    return bool(_YES_NO.match(part)) or is_inner or _are_yes_no(options)
+    is_tag = first is None and bool(_TAG.search(part))
+    return bool(_YES_NO.match(part)) or is_inner or is_tag or _are_yes_no(options)
 
 
 def _parts(text: str) -> list[str]:
@@ -463,7 +471,7 @@ class _Reader:
             return self._doubt('I do not know that thing')
         if not self._are_joined():
             return self._doubt('I cannot tell what is on or in what')
-        if _REPEATED.search(self.text):
+        if _REPEATED.search(self.text) or re.search(r'\bstill\b', self.text):
             return self._doubt('how often, or compared with what, I cannot tell')
         calls = [self._call('count', name=word) for word in self._words]
         number = _MORE.search(self.text[: self.names[0].start])
@@ -605,7 +613,7 @@ class _Reader:
         if self.names:
             return self._doubt('of which turn it is asked is not clear')
         call = self._call('motion', what='turn')
-        if re.search(r'\bhow (?:much|many|far)|degrees\b', self.text):
+        if re.search(r'\bhow (?:much|many|far)\b|\bdeg(?:rees?)?\b', self.text):
             sides = [s for s in ('left', 'right') if re.search(rf'\b{s}\b', self.text)]
             return self._made([call], Form.NUMBER, wanted=sides[0] if len(sides) == 1 else '')
         sides = [side for side in ('left', 'right') if re.search(rf'\b{side}\b', self.text)]

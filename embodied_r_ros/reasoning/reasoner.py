@@ -55,7 +55,7 @@ from embodied_r_ros.reasoning.question import (
     RefusalCode,
     staleness,
 )
-from embodied_r_ros.reasoning.reading import kinds_of
+from embodied_r_ros.reasoning.reading import kinds_of, likeliest_kind
 from embodied_r_ros.reasoning.saying import (
     agreed,
     answer_by_tools,
@@ -429,7 +429,10 @@ class Reasoner:
         readings = read_calls(question.text, question.options, scene.labels, calls)
         read = answer_readings(readings, question.options, scene)
         other = self._found(question, scene) if self._config.check else None
-        is_sure = not draft.confidence < self._config.least_confidence  # it may be unknown
+        least = self._config.least_confidence
+        kinds = {reading.kind for reading in readings}
+        least /= 2 if other and kinds == {likeliest_kind(question.text)} else 1
+        is_sure = not draft.confidence < least  # which may be unknown
         answer, check, reason = agreed(read, other, is_sure=is_sure)
         done = with_tool_answer(draft, answer, draft.freshness, check)
         return replace(done, check_reason=done.check_reason or reason)

@@ -157,7 +157,7 @@ def agreed(
                             number=math.nan, sentence=sentence)  # fmt: skip
         return known, Check.UNCHECKED, 'only one of two readers understands the question'
     if (read.option_index, read.text) == (other.option_index, other.text):
-        return read, Check.VERIFIED if read.has_ground else Check.UNCHECKED, ''
+        return read, Check.VERIFIED if read.has_ground and is_sure else Check.UNCHECKED, ''
     reason = f'The question reads two ways. {read.sentence} {other.sentence}'
     two = (read.text, other.text)
     nothing = ToolAnswer(

@@ -480,6 +480,7 @@ class Scene:
                 return _unknown('count', (name,), str(error))
             text = _sentence(str(error))
             return Result('count', (name,), 0.0, text=text, facts={'names': (found.in_words,)})
+        things = things if found.kind or found.shape else _without_pieces(things)
         there = [thing for thing in things if not thing.is_gone]
         gone = len(things) - len(there)
         words = _number_of(things[0].label if len(found.labels) == 1 else found.in_words, things)
@@ -1179,6 +1180,12 @@ def _in_unit(result: Result, unit: str) -> Result:
 
 def _sentence(text: str) -> str:
     return f'{text[:1].upper()}{text[1:]}{"" if text.endswith(".") else "."}'
+
+
+def _without_pieces(things: Sequence[Thing]) -> list[Thing]:
+    """Things of a colour without those of no shape, which may be others at the image's border."""
+    parts = [(thing, LabelParts.of(thing.label)) for thing in things]
+    return [thing for thing, part in parts if part.shape or part.name] or list(things)
 
 
 def _is_of_views(landmark: Landmark) -> bool:
