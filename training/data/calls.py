@@ -2,9 +2,10 @@
 """Rows that teach a small model to call tools: `python -m training.data.calls --out FOLDER`.
 
 A row asks about a random room, and its label is the calls that read the question, in the compact
-form of `reasoning.calls`. Half of the questions are those of `random_maps` in other words, the
-rest are put together at random from `call_words`, with openers, typing errors and two questions in
-one. A label counts where its calls give the row's solution; the others are left out and counted.
+form of `reasoning.calls`. Some of the questions are those of `random_maps` in other words, the rest
+are put together at random from wordings/calls.yaml, with openers, typing errors and two questions
+in one. A label counts where its calls give the row's solution; the others are left out and
+counted.
 """
 
 from __future__ import annotations
@@ -49,16 +50,6 @@ from embodied_r_ros.types.things import (
 from embodied_r_ros.types.vocabulary import COLOURS, item_label, SHAPES
 
 from training.data.call_rows import CallRow, outcome_of, scene_of
-from training.data.call_words import (
-    CALL_OPTIONS,
-    CALL_WORDS,
-    CLOSERS,
-    for_training,
-    held_out,
-    JOINTS,
-    OPENERS,
-    YES_NO,
-)
 from training.data.random_maps import random_map_moment
 from training.data.tasks import expand_pattern
 from training.run.command import run_command
@@ -72,6 +63,8 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.landmarks import SceneMap
 
 _WORDINGS = Path(__file__).parents[1] / 'wordings'
+_FILE = read_yaml(_WORDINGS / 'calls.yaml')  # words of questions, and the calls that they ask for
+_HELD_OUT_SHARE = 0.15  # of the wordings of a call
 _TRAINED = ('household', 'idioms', 'second_language')
 _HELD_OUT = ('survey', 'fresh')
 _OF_ROOM = 48  # questions put together at random about each room
@@ -85,6 +78,31 @@ _SHORTEST = 4  # letters of a word that is mistyped
 _ALIKE = 0.6  # share of the absent things that are like one that is there
 _STOP = re.compile(r'^go forward until (?:past )?(?:the )?', re.IGNORECASE)
 _Words = dict[str, str]
+
+
+def _with_fragments(pattern: str) -> str:
+    return re.sub(r'<(\w+)>', lambda match: str(_FILE['fragments'][match[1]]), pattern)
+
+
+CALL_WORDS = {
+    call: tuple(map(_with_fragments, patterns)) for call, patterns in _FILE['calls'].items()
+}
+CALL_OPTIONS = {call: tuple(map(tuple, options)) for call, options in _FILE['options'].items()}
+OPENERS, CLOSERS, JOINTS = (tuple(_FILE[name]) for name in ('openers', 'closers', 'joints'))
+YES_NO = (('yes', 'no'), ('no', 'yes'), ('yes', 'no', 'unknown'))
+
+
+def held_out(call: str) -> tuple[str, ...]:
+    """The wordings of a call that no training reads."""
+    words = CALL_WORDS[call]
+    return (
+        words[len(words) - max(1, round(_HELD_OUT_SHARE * len(words))) :] if len(words) > 2 else ()
+    )
+
+
+def for_training(call: str) -> tuple[str, ...]:
+    """The wordings of a call for training."""
+    return CALL_WORDS[call][: len(CALL_WORDS[call]) - len(held_out(call))]
 
 
 # Questions of `random_maps`, in other words.
