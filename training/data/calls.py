@@ -2,8 +2,8 @@
 """Rows that teach a small model to call tools: `python -m training.data.calls --out FOLDER`.
 
 A row asks about a random room, and its label is the calls that read the question, in the compact
-form of `reasoning.calls`. Some of the questions are those of `random_maps` in other words, the rest
-are put together at random from wordings/calls.yaml, with openers, typing errors and two questions
+form of `reasoning.calls`. Some questions are those of `random_maps` in other words, the rest are
+put together at random from wordings/calls.yaml, with openers, typing errors and two questions
 in one. A label counts where its calls give the row's solution; the others are left out and
 counted.
 """
