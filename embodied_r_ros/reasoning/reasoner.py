@@ -432,8 +432,7 @@ class Reasoner:
         least = self._config.least_confidence
         kinds = {reading.kind for reading in readings}
         least /= 2 if other and kinds == {likeliest_kind(question.text)} else 1
-        is_sure = not draft.confidence < least  # which may be unknown
-        answer, check, reason = agreed(read, other, is_sure=is_sure)
+        answer, check, reason = agreed(read, other, draft.confidence, least)
         done = with_tool_answer(draft, answer, draft.freshness, check)
         return replace(done, check_reason=done.check_reason or reason)
 

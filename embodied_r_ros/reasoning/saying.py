@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from embodied_r_ros.scene.tools import Result, Scene
     from embodied_r_ros.types.answers import Answer, Freshness
 
+_DOUBTFUL = 0.3  # probability of calls, below which agreement may be chance
+_ONE_READER = 'computed by tools; nothing checked how the question was read'
 _LEAST_COVERAGE = 0.9  # of the surroundings, from which what was not seen is not there
 _LEAST_NAMES = 3  # labels with a name, from which whoever perceives is taken to name things
 _BORDER_DEG = 12.0  # nearer to a border between two sides, neither is said
@@ -140,24 +142,26 @@ def answer_readings(
 
 
 def agreed(
-    read: ToolAnswer, other: ToolAnswer | None, *, is_sure: bool = True
+    read: ToolAnswer, other: ToolAnswer | None, confidence: float = 1.0, least: float = 0.0
 ) -> tuple[ToolAnswer, Check, str]:
     """One answer of two readings of a question, and what their comparison says of it.
 
     Args:
         read: What the calls of a model answer.
         other: What the reader without a model answers; None: there is none.
-        is_sure: Whether the model is sure of its calls.
+        confidence: Probability of the calls; NaN: not known.
+        least: What it must be where the other reader does not understand the question.
     """
     if other is None or not (read.is_known and other.is_known):
         known = other if other and not read.is_known else read
-        if known is read and read.is_known and not is_sure:
+        if known is read and read.is_known and confidence < least:
             sentence = f'I am not sure what is asked. {read.sentence}'
             known = replace(read, kind=AnswerKind.UNKNOWN, text='', option_index=-1,
                             number=math.nan, sentence=sentence)  # fmt: skip
         return known, Check.UNCHECKED, 'only one of two readers understands the question'
     if (read.option_index, read.text) == (other.option_index, other.text):
-        return read, Check.VERIFIED if read.has_ground and is_sure else Check.UNCHECKED, ''
+        is_sound = read.has_ground and not confidence < _DOUBTFUL
+        return read, Check.VERIFIED if is_sound else Check.UNCHECKED, ''
     reason = f'The question reads two ways. {read.sentence} {other.sentence}'
     two = (read.text, other.text)
     nothing = ToolAnswer(
@@ -299,9 +303,8 @@ def with_tool_answer(
         draft: The answer without them.
         found: What they answer.
         freshness: Of the answer.
-        check: What is known of its reading; None: that it is read without doubt.
+        check: What a second reading of the question gave; None: there was none.
     """
-    is_sure = found.is_known and found.has_ground
     return replace(
         draft,
         kind=found.kind,
@@ -312,8 +315,8 @@ def with_tool_answer(
         think=found.think,
         sentence=found.sentence,
         calls=tuple(map(call_of, found.results)),
-        check=check or (Check.VERIFIED if is_sure else Check.UNCHECKED),
-        check_reason='' if found.is_known else found.sentence,
+        check=check or Check.UNCHECKED,
+        check_reason=_ONE_READER * (check is None) if found.is_known else found.sentence,
         freshness=freshness,
     )
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
 import json
@@ -15,7 +15,7 @@ import tempfile
 from typing import Any, NamedTuple, TYPE_CHECKING
 
 from embodied_r_ros.bags.playback import Playable, playable
-from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, InputError, ModelError
 from embodied_r_ros.common.files import make_empty_folder
 from embodied_r_ros.episodes.episode import read_layout
 from embodied_r_ros.nodes.demo.client import demo_client
@@ -24,6 +24,7 @@ from embodied_r_ros.questions.indoor import Draft, KINDS, Moment
 from embodied_r_ros.questions.wordings import FACINGS, HEIGHTS, PLACES, WORDINGS
 from embodied_r_ros.reasoning.question import Question
 from embodied_r_ros.serving.profiles import reasoner_config
+from embodied_r_ros.serving.servers import served_reasoner
 from embodied_r_ros.types.deltas import ItemStatus
 from embodied_r_ros.view.sheet import AnsweredQuestion, write_contact_sheet
 
@@ -159,7 +160,10 @@ def run_demo(request: DemoRequest, audience: Audience) -> dict[str, Any]:
     """
     with _workplace(request.out) as scratch:
         play = playable(request.source, scratch, request.topic, request.depth)
-        with running_pipeline(play, None, scratch, audience.say, request.perceiver) as pipeline:
+        with (
+            _small_model(audience.say) as server,
+            running_pipeline(play, server, scratch, audience.say, request.perceiver) as pipeline,
+        ):
             nodes, client = pipeline
             bag = Path(client.start_episode(f'demonstration: {request.source.name}'))
             audience.say(f'playing {request.source} ({play.duration_s:.0f} s)')
@@ -170,6 +174,18 @@ def run_demo(request: DemoRequest, audience: Audience) -> dict[str, Any]:
             client.stop_episode()
             pids = nodes.pids()
         return _leave(request, client, answers, bag, pids)
+
+
+@contextmanager
+def _small_model(say: Callable[[str], None]) -> Iterator[ChatConfig | None]:
+    """Serve the small model that reads questions; None: it is not installed or does not start."""
+    with ExitStack() as stack:
+        chat = None
+        try:
+            chat = stack.enter_context(served_reasoner(_SERVED, say))
+        except (ConfigError, ModelError) as error:
+            say(f'no model reads the questions, the tools answer alone: {error}')
+        yield chat
 
 
 @contextmanager
