@@ -428,9 +428,13 @@ def slot_of(profile: str, named: str) -> Path:
     """Folder of the slot that is named, or of the one that the profile's reasoner follows.
 
     Raises:
-        InputError: The profile follows none.
+        InputError: The profile follows none, or one of adapters.
     """
     server = load_profile(profile).servers.get('reasoner')
+    if server and server.adapter and not named:
+        msg = f'profile {profile} serves adapters of a small model, which training.reader makes: '
+        msg += 'give the --profile of a server of whole models, or --slot'
+        raise InputError(msg)
     name = named or (server.promoted if server else '')
     if not name:
         msg = f'the reasoner of profile {profile} follows no slot: give --slot'

@@ -17,6 +17,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.reasoning.reading import (
     asks_yes_no,
     Call,
+    excludes,
     Form,
     parts_of,
     read_as,
@@ -269,12 +270,15 @@ def _reading(
     calls = _in_units(calls, unit_of(part))
     tool, is_yes_no = _what_of(calls[0]), _wants_yes_no(part, options)
     is_counted = tool == 'count' and _COUNTED.search(part) and not is_yes_no
-    for kind in ('count',) if is_counted else _KINDS[tool]:
+    every = ('count',) if is_counted else _KINDS[tool]
+    kinds = [kind for kind in every if not excludes(kind, part)]
+    for kind in kinds:
         reading = read_as(kind, part, options, labels, names)
         if reading.is_sure and reading.calls[0].tool == calls[0].tool:
             own = _in_units(calls, 'm') if reading.limit and tool == 'distance' else calls
             return replace(reading, calls=own)
     doubt = 'yes or no does not follow from what I can compute' if is_yes_no else ''
+    doubt = doubt if kinds else f'its words are not those of a question of {tool}'
     form = _FORMS.get(tool, Form.TEXT)
     return Reading(part, tool, calls, form, names=tuple(names), doubt=doubt)
 

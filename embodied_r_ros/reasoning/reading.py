@@ -65,8 +65,12 @@ _NOT_SAID = {
     'back': r'pointing|facing|turned|looking',
     'moves': r'^where|where is|^in which direction did you start',
     'moving': r'clos\w+|near\w*|far\w*',
-    'way': r'^which|shortest|closest|one|apart|between|climb\w*|lift\w*|revers\w*|sideways',
-    'turn': r'first|earliest',
+    'way': (
+        r'^which|shortest|closest|one|apart|between|climb\w*|lift\w*|revers\w*|sideways|crow|'
+        r'straight line|from (?:the )?(?:start|place|where)'
+    ),
+    'turn': r'first|earliest|once|twice|never',
+    'order': r'left|right',
     'there': r'^(?:where|how|which|what|when|in which)',
     'size': r'seconds?|time|view',
     'things': r'least|far|near\w*|clos\w+|slid\w*|rotat\w+|turn\w*',
@@ -242,11 +246,14 @@ def kinds_of(sentence: str) -> list[tuple[str, float]]:
     fitting = {
         kind: score
         for kind, score in best.items()
-        if score >= _FAIR
-        and kinds.words[kind].search(sentence)
-        and not re.search(rf'\b(?:{_NOT_SAID.get(kind, "$^")})\b', sentence)
+        if score >= _FAIR and kinds.words[kind].search(sentence) and not excludes(kind, sentence)
     }
     return sorted(fitting.items(), key=lambda pair: -pair[1])
+
+
+def excludes(kind: str, sentence: str) -> bool:
+    """Whether a sentence has words that a question of a kind has not."""
+    return bool(re.search(rf'\b(?:{_NOT_SAID.get(kind, "$^")})\b', sentence))
 
 
 def likeliest_kind(question: str) -> str:

@@ -151,6 +151,7 @@ def test_slot_is_that_of_the_profile(
     [
         (['--profile', 'gpu-24gb', '--against', ''], 'is no folder here: name one that is'),
         (['--profile', 'nowhere'], 'nowhere'),
+        (['--slot', ''], 'profile embedded serves adapters of a small model'),
         (['--slot', 's3://bucket/slot'], 'is a URL: expected a name, or the path'),
         (['--against', 'STRONG'], 'is the incumbent itself'),
         (['--split', 'validation'], "has no rows of split 'validation'"),
