@@ -130,16 +130,22 @@ def compact_prompt(question: str, options: Sequence[str], labels: Sequence[str])
 
 
 def labels_to_list(question: str, options: Sequence[str], scene: Scene) -> list[str]:
-    """The labels that a prompt lists: all, or of many those that are named and the most seen."""
-    if len(scene.labels) <= _MOST_LABELS:
-        return list(scene.labels)
+    """The labels that a prompt lists: all, or of many those that are named and the most seen.
+
+    Labels of other characters than names have are left out: they would end the prompt's line, or a
+    rule of the grammar.
+    """
+    known = [label for label in scene.labels if _NAME.fullmatch(label)]
+    if len(known) <= _MOST_LABELS:
+        return known
     named = [
         label
         for text in (question, *options)
         for name in find_names(text, scene.labels)
         for label in name.labels
+        if label in known
     ]
-    return list(dict.fromkeys((*named, *scene.labels)))[: max(_MOST_LABELS, len(set(named)))]
+    return list(dict.fromkeys((*named, *known)))[: max(_MOST_LABELS, len(set(named)))]
 
 
 def format_calls(calls: Sequence[Call]) -> str:

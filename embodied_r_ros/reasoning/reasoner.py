@@ -57,9 +57,9 @@ from embodied_r_ros.reasoning.question import (
 )
 from embodied_r_ros.reasoning.reading import kinds_of, likeliest_kind
 from embodied_r_ros.reasoning.saying import (
-    agreed,
     answer_by_tools,
     answer_readings,
+    combine_readings,
     ToolAnswer,
     with_check,
     with_tool_answer,
@@ -349,6 +349,9 @@ class Reasoner:
             Refusal: There is no answer: no model, no time, no format.
             CancelledError: `cancel` was set.
         """
+        if CALLS_PROMPT_VERSION in (answer.model.prompt_version, self._prompt_version):
+            msg = 'calls are run over the scene, of which a prompt alone holds the names: ask anew'
+            raise Refusal(RefusalCode.MODEL, msg, answer)
         start = time.monotonic_ns()
         nothing = Answer(answer_id, answer.question, AnswerKind.UNKNOWN)
         draft = replace(answer, **{name: getattr(nothing, name) for name in _OF_A_MODEL})
@@ -432,7 +435,7 @@ class Reasoner:
         least = self._config.least_confidence
         kinds = {reading.kind for reading in readings}
         least /= 2 if other and kinds == {likeliest_kind(question.text)} else 1
-        answer, check, reason = agreed(read, other, draft.confidence, least)
+        answer, check, reason = combine_readings(read, other, draft.confidence, least)
         done = with_tool_answer(draft, answer, draft.freshness, check)
         return replace(done, check_reason=done.check_reason or reason)
 
@@ -458,9 +461,8 @@ class Reasoner:
             draft = self._with_model(draft, step, end)
         draft = self._with_times(draft, pending, generation)
         confidence = math.exp(sum(token.logprob for token in generation.tokens))
-        model = replace(draft.model, prompt_version=CALLS_PROMPT_VERSION)
         confidence = confidence if generation.tokens else math.nan
-        return replace(draft, model=model, confidence=confidence), generation
+        return replace(draft, confidence=confidence), generation
 
     def _found(self, question: Question, scene: Scene) -> ToolAnswer | None:
         """What the tools answer; None: what reads questions is not installed."""
@@ -585,9 +587,14 @@ class Reasoner:
         )
         return [*first, *(text for text in focus_texts if text.text.strip())]
 
+    @property
+    def _prompt_version(self) -> str:
+        is_of_calls = self._config.writes == 'calls'
+        return CALLS_PROMPT_VERSION if is_of_calls else REASON_PROMPT_VERSION
+
     def _with_model(self, draft: Answer, step: ChatStep, end: int) -> Answer:
         model = model_of(step, left_s(end / NS_PER_S))
-        return replace(draft, model=replace(model, prompt_version=REASON_PROMPT_VERSION))
+        return replace(draft, model=replace(model, prompt_version=self._prompt_version))
 
     def _with_prompt(
         self,

@@ -141,7 +141,7 @@ def answer_readings(
     return ToolAnswer(kind, text, sentence=sentence, results=results, readings=readings)
 
 
-def agreed(
+def combine_readings(
     read: ToolAnswer, other: ToolAnswer | None, confidence: float = 1.0, least: float = 0.0
 ) -> tuple[ToolAnswer, Check, str]:
     """One answer of two readings of a question, and what their comparison says of it.

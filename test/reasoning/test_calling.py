@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from embodied_r_ros.chat.protocol import ChatMessage
-from embodied_r_ros.reasoning.question import Question, Refusal, RefusalCode
+from embodied_r_ros.reasoning.question import Question, ReasonerConfig, Refusal, RefusalCode
+from embodied_r_ros.reasoning.reasoner import Reasoner
 from embodied_r_ros.types.answers import AnswerKind, Check
 from embodied_r_ros.types.deltas import DeltaKind, Motion, MotionSource, SemanticDelta
 import pytest
@@ -75,3 +76,10 @@ def test_what_is_no_call_is_answered_by_the_tools_or_refused() -> None:
     with pytest.raises(Refusal) as refusal:
         ask(ScriptedClient('left'), WHICH, TURNED, 2.5, writes='calls', check=False)
     assert refusal.value.code is RefusalCode.FORMAT
+
+
+def test_a_prompt_of_calls_is_not_repeated_without_its_scene() -> None:
+    answer = ask(ScriptedClient(' motion(turn)'), WHICH, TURNED, 2.5, writes='calls')
+    reasoner = Reasoner(ScriptedClient(' motion(turn)'), ReasonerConfig())
+    with pytest.raises(Refusal, match='ask anew'):
+        reasoner.repeat(answer, answer_id='again', now_ns=lambda: 0)
