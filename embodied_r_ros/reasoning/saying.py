@@ -314,27 +314,44 @@ def with_tool_answer(
         unit=found.unit,
         think=found.think,
         sentence=found.sentence,
-        calls=tuple(map(call_of, found.results)),
+        calls=_calls_with(draft, found.results),
         check=check or Check.UNCHECKED,
         check_reason=_ONE_READER * (check is None) if found.is_known else found.sentence,
         freshness=freshness,
     )
 
 
-def with_check(answer: Answer, scene: Scene, found: ToolAnswer | None) -> Answer:
+def _calls_with(answer: Answer, results: Sequence[Result]) -> tuple[ToolCall, ...]:
+    """The calls that the model asked for, and what was computed beside them."""
+    asked = [call for call in answer.calls if call.turn]
+    known = {(call.tool, call.arguments) for call in asked}
+    more = (call for call in map(call_of, results) if (call.tool, call.arguments) not in known)
+    return (*asked, *more)
+
+
+def with_check(
+    answer: Answer, scene: Scene, found: ToolAnswer | None, own: ToolAnswer | None = None
+) -> Answer:
     """An answer of a model with what its comparison with the scene gave.
 
     Args:
         answer: The answer, with its completion.
         scene: What was seen.
         found: What the tools answer to the same question; None: nothing is known of that.
+        own: What the last calls of the model answer to it; None: it made none.
     """
-    computed = found if found and found.is_known else None
+    known = [each for each in (found, own) if each and each.is_known]
+    computed = known[0] if known else None
     expected = computed.results[0] if computed and len(computed.results) == 1 else None
-    verdict = check_completion(answer.completion, answer.question, answer.options, scene, expected)
+    parts = answer.completion, answer.question, answer.options, scene
+    verdict = check_completion(*parts, expected)
+    if own and computed is own and verdict.check is Check.VERIFIED:
+        verdict = check_completion(*parts)  # one reader alone verifies nothing
+        verdict = replace(verdict, reason=verdict.reason or _ONE_READER)
     check, reason = verdict.check, verdict.reason
-    if computed and check is not Check.UNSUPPORTED and contradicts(answer, computed):
-        check, reason = Check.UNSUPPORTED, f'the tools of the scene say: {computed.sentence}'
+    for each in known:
+        if check is not Check.UNSUPPORTED and contradicts(answer, each):
+            check, reason = Check.UNSUPPORTED, f'the tools of the scene say: {each.sentence}'
     if computed is None or answer.kind is AnswerKind.UNKNOWN:
         return replace(answer, check=check, check_reason=reason)
     return replace(
@@ -343,7 +360,7 @@ def with_check(answer: Answer, scene: Scene, found: ToolAnswer | None) -> Answer
         check_reason=reason,
         sentence=computed.sentence if check is Check.VERIFIED else '',
         unit=computed.unit if answer.kind is computed.kind else '',
-        calls=tuple(map(call_of, computed.results)),
+        calls=_calls_with(answer, computed.results),
     )
 
 
@@ -375,7 +392,7 @@ def _is_near(said: Quantity, computed: ToolAnswer) -> bool:
 def without_support(answer: Answer, found: ToolAnswer | None, freshness: Freshness) -> Answer:
     """What stands in the place of an answer that nothing supports: the tools', else unknown."""
     nothing = ToolAnswer(AnswerKind.UNKNOWN, sentence='Nothing that was seen supports an answer.')
-    known = found if found and found.is_known else nothing
+    known = found if found and (found.is_known or found.candidates) else nothing
     rung = replace(answer.model, name='tools', digest='', adapter='', prompt_version='')
     model = rung if found and found.is_known else answer.model
     return with_tool_answer(replace(answer, model=model, confidence=math.nan), known, freshness)
