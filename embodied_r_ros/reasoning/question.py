@@ -100,9 +100,7 @@ class ReasonerConfig(Settings):
         """
         super().__post_init__()
         if self.tools and self.writes == 'calls':
-            msg = (
-                "tools is true and writes is 'calls', which is for a model without them: give one"
-            )
+            msg = "tools is true and writes is 'calls', which is for a model without: give one"
             raise ConfigError(msg)
 
     def memory(self) -> MemoryConfig:

@@ -94,6 +94,10 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.landmarks import Landmark, SceneMap
 
 
+NO_FORMAT = (
+    'the completion is not <think>…</think><answer>…</answer>, and no answer to the question can '
+    'be read in it'
+)
 # Fields of an answer that come from the model, and not from the question or the scene.
 _OF_A_MODEL = (
     'id',
@@ -701,10 +705,7 @@ class Reasoner:
         read = read_answer(completion, draft.options, draft.prompt)
         if read is None:
             limit = draft.sampling.max_tokens
-            message = ending_problem(generation.text, generation.ending, limit) or (
-                'the completion is not <think>…</think><answer>…</answer>, and no answer to the '
-                'question can be read in it'
-            )
+            message = ending_problem(generation.text, generation.ending, limit) or NO_FORMAT
             if generation.text.strip():
                 message += f': it ends with {generation.text[-80:]!r}'
             raise Refusal(RefusalCode.FORMAT, message, draft)
