@@ -11,7 +11,9 @@ from test.chat_server import Script
 
 def script(*deltas: dict[str, Any], finish: str = 'tool_calls', **more: Any) -> Script:
     """A reply of these deltas, and of how it ends."""
-    choices = [{'index': 0, 'delta': delta, 'finish_reason': None} for delta in deltas]
+    choices: list[dict[str, Any]] = [
+        {'index': 0, 'delta': delta, 'finish_reason': None} for delta in deltas
+    ]
     choices.append({'index': 0, 'delta': {}, 'finish_reason': finish})
     events = [{'model': 'scripted', 'choices': [choice]} for choice in choices]
     lines = [f'data: {json.dumps(event)}\n' for event in events]

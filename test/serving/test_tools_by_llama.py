@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real llama.cpp parses the calls of a real model: whatever that says, the loop ends honestly."""
+"""A real llama.cpp parses the calls of a real model: whatever that says, the loop ends well."""
 
 from __future__ import annotations
 
