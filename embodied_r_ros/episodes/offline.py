@@ -375,6 +375,7 @@ def answer_to_json(answer: Answer) -> dict[str, Any]:
         'calls': [call.to_json() for call in answer.calls],
         'check': answer.check.name.lower(),
         'check_reason': answer.check_reason,
+        'choices': list(answer.choices),
         'evidence': answer.evidence(),
         'confidence': answer.confidence if math.isfinite(answer.confidence) else None,
         'think': answer.think,

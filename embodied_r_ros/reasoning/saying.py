@@ -162,7 +162,7 @@ def combine_readings(
     if (read.option_index, read.text) == (other.option_index, other.text):
         is_sound = read.has_ground and not confidence < _DOUBTFUL
         return read, Check.VERIFIED if is_sound else Check.UNCHECKED, ''
-    reason = f'The question reads two ways. {read.sentence} {other.sentence}'
+    reason = f'The question reads two ways. {read.sentence} {other.sentence} Which do you mean?'
     two = (read.text, other.text)
     nothing = ToolAnswer(
         AnswerKind.UNKNOWN, sentence=reason, results=(*read.results, *other.results),
@@ -314,6 +314,7 @@ def with_tool_answer(
         unit=found.unit,
         think=found.think,
         sentence=found.sentence,
+        choices=() if found.is_known else found.candidates,
         calls=tuple(map(call_of, found.results)),
         check=check or Check.UNCHECKED,
         check_reason=_ONE_READER * (check is None) if found.is_known else found.sentence,
