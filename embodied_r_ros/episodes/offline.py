@@ -189,7 +189,7 @@ def _keyframes_in(
         yield recorded_keyframes(path)
         return
     with open_source(path, topic, rate_hz) as source:
-        yield keyframes_of(progress(source, source.length))
+        yield keyframes_of(progress(source, source.length), with_last=True)
 
 
 def newest_image(

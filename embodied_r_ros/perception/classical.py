@@ -27,6 +27,7 @@ from embodied_r_ros.perception.egomotion import (
     FieldOfView,
     find_features,
     followed_motion,
+    has_stayed,
     known_motion,
     motion_from_features,
     with_length,
@@ -70,6 +71,7 @@ Quaternion = tuple[float, float, float, float]
 _CACHED_IMAGES = 4
 _BLANK = 4.0  # standard deviation of the grey values of an image that shows nothing
 # Factors on the confidence of a motion without stated intrinsics.
+_STAYED = Motion(MotionSource.TWO_VIEW, 0.0, 0.0, 0.0, (0.0, 0.0, 0.0))
 _ASSUMED, _LEARNED = 0.5, 0.9
 # How far directions may be off that were predicted with a motion.
 _SLACK_RAD = {
@@ -218,6 +220,9 @@ class ClassicalPerceiver:
         use_odometry = self.config.use_odometry
         followed = followed_motion(earlier, later, use_odometry=use_odometry)
         if motion.source is MotionSource.UNKNOWN:
+            width = self._image(later.image).shape[1]
+            if has_stayed(first, second, width, later.stamp_ns - earlier.stamp_ns):
+                return replace(_STAYED, confidence=_ASSUMED)
             return followed or motion
         factor = _LEARNED if self._fields[later.camera].radians else _ASSUMED
         motion = replace(motion, confidence=motion.confidence * factor)

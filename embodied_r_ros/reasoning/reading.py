@@ -40,7 +40,8 @@ _MOST_CHARS = 1000
 _NEAR_CHARS = 8
 _YES_NO = re.compile(
     r'^(?:so|and|ok|okay|hey|please|tell me|can you tell me|do you know|um+|well)?[,\s]*(?:if\s+)?'
-    r'(?:is|are|was|were|do|does|did|have|has|had|am|can you (?:see|spot)|could you see|any|'
+    r'(?:is|are|was|were|do|does|did|have|has|had|am|can you (?:still )?(?:see|spot)|could you see|'
+    r'any|'
     r'would|will|isn.t|aren.t|didn.t)\b'
 )
 # What asks first in a question that does not begin with it: "in this run, did you ...".
@@ -48,7 +49,10 @@ _FIRST_ASKING = re.compile(
     r'\b(?:(?:how|what|which|where|when|who|why)\w*|(?P<verb>did|does|is|are|was|were|has|have) '
     r'(?:you|u|it|we|they|i|there|the|an?|this|that|any|my|your|our)\b)'
 )
-_TAG = re.compile(r'\b(?:is (?:it|correct|true)|isn.t it|wasn.t it|am i right|correct)\s*\??$')
+_TAG = re.compile(r'(?:\b(?:is (?:it|correct|true)|isn.t it|wasn.t it|am i right|correct)|,\s*right)\s*\??$')
+_STATEMENT = re.compile(r'^(?:so )?(?:you|u|we|it|they|i|the \w+) .*\w right\?$')
+_OF_ENGLISH = 0.2  # least share of the words that questions in English have
+_LETTERS = re.compile(r'[^\W\d_]+')
 _QUESTION = (
     r'(?:how|what|whats|which|where|wheres|when|who|is|are|was|were|did|do|does|have|can|count)'
 )
@@ -271,6 +275,8 @@ def read_question(question: str, options: Sequence[str], labels: Sequence[str]) 
         labels: The labels of the scene.
     """
     text = _plain(question)
+    if is_foreign(text):
+        return [Reading(text, doubt='I read questions in English alone')]
     readings: list[Reading] = []
     for part in _parts(text):
         known = readings[-1].names if readings else ()
@@ -286,6 +292,15 @@ def _plain(question: str) -> str:
     text = _FIRST_VIEW.sub('the start', text)
     text = _ANYTHING.sub(r'\1 \2 thing', text)
     return _SHORT.sub(r'\1 is', text).replace('(s)', 's')
+
+
+def is_foreign(question: str) -> bool:
+    """Whether hardly a word of a question is one that questions in English have."""
+    words = _LETTERS.findall(question.lower())
+    known = COMMON_WORDS | _kinds().known
+    share = sum(word in known for word in words) / max(1, len(words))
+    least = _OF_ENGLISH if question.isascii() else 2 * _OF_ENGLISH
+    return (len(words) > 3 or not question.isascii()) and share < least
 
 
 def parts_of(question: str) -> list[str]:
@@ -325,7 +340,7 @@ def asks_yes_no(part: str, options: Sequence[str]) -> bool:
     """Whether a question, one of `parts_of`, wants yes or no."""
     first = _FIRST_ASKING.search(part)
     is_inner = first is not None and bool(first['verb'])
-    is_tag = first is None and bool(_TAG.search(part))
+    is_tag = first is None and bool(_TAG.search(part) or _STATEMENT.search(part))
     return bool(_YES_NO.match(part)) or is_inner or is_tag or _are_yes_no(options)
 
 
@@ -348,11 +363,14 @@ class _Reader:
         self, text: str, options: Sequence[str], labels: Sequence[str], known: Sequence[Name]
     ) -> None:
         self.text, self.options, self.labels = text, options, labels
+        is_told = bool(_STATEMENT.search(text))
+        if is_told:
+            self.text = text = text.removesuffix(' right?')
         own = find_names(text, labels)
         self.names = own or [
             name for name in known if re.search(r'\b(?:it|them|one|that)\b', text)
         ]
-        self.is_yes_no = asks_yes_no(text, options)
+        self.is_yes_no = is_told or asks_yes_no(text, options)
         self.unit = unit_of(text)
 
     def read(self) -> Reading:
@@ -633,10 +651,10 @@ class _Reader:
             return self._doubt('of which turn it is asked is not clear')
         which = 'last' if _LAST.search(self.text) else 'first'
         sides = [side for side in ('left', 'right') if re.search(rf'\b{side}\b', self.text)]
-        if self.is_yes_no and len(sides) == 1:
-            return self._doubt('which turn is meant is not clear')
         call = self._call('moves', what='turned', which=which)
-        return self._made([call], Form.PLACE, open_too=True)
+        if self.is_yes_no and len(sides) == 1:
+            return self._made([call], Form.YES_NO, wanted=sides[0])
+        return self._made([call], Form.PLACE, open_too=len(sides) > 1)
 
     def _way(self) -> Reading:
         if self.names or self.is_yes_no:
@@ -657,9 +675,9 @@ class _Reader:
             return self._doubt('which move is meant is not clear')
         which = 'first' if _FIRST.search(self.text) else 'last' if _LAST.search(self.text) else ''
         words = self._directions()
-        if self.is_yes_no and len(words) == 1 and not which:
-            return self._made([self._call('moves')], Form.YES_NO, wanted=words[0])
         call = self._call('moves', which=which)
+        if self.is_yes_no and len(words) == 1:
+            return self._made([call], Form.YES_NO, wanted=words[0])
         is_either = len(words) > 1 and ' or ' in self.text
         return self._made([call], Form.TEXT, wanted=' '.join(words), open_too=is_either)
 
@@ -674,6 +692,8 @@ class _Reader:
         )
         is_all = re.search(r'\b(?:at all|around|ever|any)\b', self.text)
         call = self._call('motion', what='any' if is_all else 'now')
+        if still and re.search(r'\bor\b', self.text) and re.search(r'\bmov', self.text):
+            return self._made([call], Form.TEXT, open_too=True)
         self.is_yes_no = True
         return self._made([call], Form.YES_NO, wanted='still' if still else 'moving')
 
