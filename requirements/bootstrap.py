@@ -73,7 +73,18 @@ def extras(*, of_demo: bool) -> list[str]:
     """
     names = ['llama', 'review']
     if not of_demo:
-        names += ['bt', 'demos', 'detector', 'dev', 'fleet', 'mcp', 'serve', 'sim', 'test', 'train']
+        names += [
+            'bt',
+            'demos',
+            'detector',
+            'dev',
+            'fleet',
+            'mcp',
+            'serve',
+            'sim',
+            'test',
+            'train',
+        ]
         names += [] if SOURCED_ROS else ['view']
     return names
 
@@ -192,7 +203,13 @@ def pinned_requirements(*, of_demo: bool) -> list[str | Path]:
         constraints = VENV / constraints.name
         constraints.write_text('\n'.join(lines) + '\n')
         wanted += [] if probed.endswith('True') else ['opencv-python-headless']
-    return ['-c', constraints, *wanted, '--editable', f'{ROOT}[{",".join(extras(of_demo=of_demo))}]']
+    return [
+        '-c',
+        constraints,
+        *wanted,
+        '--editable',
+        f'{ROOT}[{",".join(extras(of_demo=of_demo))}]',
+    ]
 
 
 def install_requirements(*, of_demo: bool) -> None:

@@ -71,8 +71,8 @@ Quaternion = tuple[float, float, float, float]
 _CACHED_IMAGES = 4
 _BLANK = 4.0  # standard deviation of the grey values of an image that shows nothing
 # Factors on the confidence of a motion without stated intrinsics.
-_STAYED = Motion(MotionSource.TWO_VIEW, 0.0, 0.0, 0.0, (0.0, 0.0, 0.0))
 _ASSUMED, _LEARNED = 0.5, 0.9
+_STAYED = Motion(MotionSource.TWO_VIEW, 0.0, 0.0, 0.0, (0.0, 0.0, 0.0), confidence=_ASSUMED)
 # How far directions may be off that were predicted with a motion.
 _SLACK_RAD = {
     MotionSource.UNKNOWN: math.pi,
@@ -217,13 +217,11 @@ class ClassicalPerceiver:
             return motion if is_turn else known
         if later.intrinsics:
             return motion
-        use_odometry = self.config.use_odometry
-        followed = followed_motion(earlier, later, use_odometry=use_odometry)
+        followed = followed_motion(earlier, later, use_odometry=self.config.use_odometry)
         if motion.source is MotionSource.UNKNOWN:
             width = self._image(later.image).shape[1]
-            if has_stayed(first, second, width, later.stamp_ns - earlier.stamp_ns):
-                return replace(_STAYED, confidence=_ASSUMED)
-            return followed or motion
+            stayed = has_stayed(first, second, width, later.stamp_ns - earlier.stamp_ns)
+            return _STAYED if stayed else followed or motion
         factor = _LEARNED if self._fields[later.camera].radians else _ASSUMED
         motion = replace(motion, confidence=motion.confidence * factor)
         return with_length(motion, followed) if followed and followed.is_metric else motion

@@ -23,6 +23,7 @@ from embodied_r_ros.reasoning.reading import (
     parts_of,
     read_as,
     Reading,
+    TURNING,
     unit_of,
 )
 from embodied_r_ros.scene.names import ANYTHING, find_names, Name, resolve
@@ -39,7 +40,6 @@ UNKNOWN_CALL = Call('unknown', {})
 _MOST_LABELS = 40  # that a prompt lists
 _MOST_CALLS = 4
 _MOST_NAMES = 8
-_TURN = re.compile(r'\b(?:turn\w*|rotat\w*|spin\w*|spun|veer\w*)\b')
 _LEAST_LIKE = 0.75  # of a word of a name and one of the question
 _JOINT = ' + '
 _CALL = re.compile(r'\s*(\w+)\s*\(([^()]*)\)\s*')
@@ -311,7 +311,7 @@ def _doubt_of_calls(part: str, options: Sequence[str], calls: Sequence[Call]) ->
         return _NO_TOOL if calls else _NOT_READ
     if any(_first_of(call) == ROBOT for call in calls if call.tool not in ('nearest', 'way_to')):
         return 'the reading asks for the robot itself'
-    if _what_of(calls[0]) == 'moves' and 'what' not in calls[0].arguments and _TURN.search(part):
+    if _what_of(calls[0]) == 'moves' and 'what' not in calls[0].arguments and TURNING.search(part):
         return 'which turn is meant is not clear'
     is_open = not (options or _wants_yes_no(part, options))
     if is_open and _what_of(calls[0]) in ('now', 'any'):

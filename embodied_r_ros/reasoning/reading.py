@@ -40,8 +40,8 @@ _MOST_CHARS = 1000
 _NEAR_CHARS = 8
 _YES_NO = re.compile(
     r'^(?:so|and|ok|okay|hey|please|tell me|can you tell me|do you know|um+|well)?[,\s]*(?:if\s+)?'
-    r'(?:is|are|was|were|do|does|did|have|has|had|am|can you (?:still )?(?:see|spot)|could you see|'
-    r'any|'
+    r'(?:is|are|was|were|do|does|did|have|has|had|am|can you (?:still )?(?:see|spot)|'
+    r'could you see|any|'
     r'would|will|isn.t|aren.t|didn.t)\b'
 )
 # What asks first in a question that does not begin with it: "in this run, did you ...".
@@ -49,9 +49,12 @@ _FIRST_ASKING = re.compile(
     r'\b(?:(?:how|what|which|where|when|who|why)\w*|(?P<verb>did|does|is|are|was|were|has|have) '
     r'(?:you|u|it|we|they|i|there|the|an?|this|that|any|my|your|our)\b)'
 )
-_TAG = re.compile(r'(?:\b(?:is (?:it|correct|true)|isn.t it|wasn.t it|am i right|correct)|,\s*right)\s*\??$')
+_TAG = re.compile(
+    r'(?:\b(?:is (?:it|correct|true)|isn.t it|wasn.t it|am i right|correct)|,\s*right)\s*\??$'
+)
 _STATEMENT = re.compile(r'^(?:so )?(?:you|u|we|it|they|i|the \w+) .*\w right\?$')
 _OF_ENGLISH = 0.2  # least share of the words that questions in English have
+_SHORT_QUESTION = 6  # words: of what it is, is said before it
 _LETTERS = re.compile(r'[^\W\d_]+')
 _QUESTION = (
     r'(?:how|what|whats|which|where|wheres|when|who|is|are|was|were|did|do|does|have|can|count)'
@@ -67,8 +70,10 @@ _FIRST_VIEW = re.compile(
 _WHERE_NOW = re.compile(r'\bwhere (?:is|are|am) (?:the robot|we|you|i)\b')
 _NOT_SAID = {
     'back': r'pointing|facing|turned|looking',
-    'moves': r'^where|where is|^in which direction did you start',
-    'moving': r'clos\w+|near\w*|far\w*',
+    'moves': r'^where|where is|^what is|^in which direction did you start|once|twice|never',
+    'moving': r'clos\w+|near\w*|far\w*|sidew\w+|which',
+    'first_turn': r'once|twice|never',
+    'nearest': r'ever',
     'way': (
         r'^which|shortest|closest|one|apart|between|climb\w*|lift\w*|revers\w*|sideways|crow|'
         r'straight line|from (?:the )?(?:start|place|where)'
@@ -77,9 +82,11 @@ _NOT_SAID = {
     'order': r'left|right',
     'there': r'^(?:where|how|which|what|when|in which)',
     'size': r'seconds?|time|view',
-    'things': r'least|far|near\w*|clos\w+|slid\w*|rotat\w+|turn\w*',
+    'things': r'side|least|far|near\w*|clos\w+|slid\w*|rotat\w+|turn\w*',
     'where': r'your start\w*|you start',
-    'displacement': r'which way|head|return|turn\w*|look\w*|fac(?:e|es|ed|ing)|heading|view',
+    'displacement': (
+        r'higher|lower|which way|head|return|turn\w*|look\w*|fac(?:e|es|ed|ing)|heading|view'
+    ),
     'distance': r'which direction|which of',
 }
 _FACING = re.compile(r'\bfac(?:e|es|ing)|look(?:s|ing)? (?:at|towards?)\b')
@@ -104,6 +111,8 @@ _MOVES = {
     'up': r'(?<!back )(?<!backed )up|climb\w*|ris\w+|rose',
     'down': r'down|descend\w*|sink|sank',
 }
+_SHIFT = re.compile(r'\b(?:sidew\w+|slid\w*|strafe\w*|shuffl\w+|drift\w*|(?:back|for)wards?)\b')
+TURNING = re.compile(r'\b(?:turn\w*|rotat\w*|spin\w*|spun|veer\w*)\b')
 _LESS = re.compile(
     r'\b(?P<way>less|closer|nearer|under|within|more|farther|further|over|at least|at most)'
     r'(?: than)? (?P<number>\d+(?:\.\d+)?|one|two|three|four|five|ten) '
@@ -349,7 +358,8 @@ def _parts(text: str) -> list[str]:
     sentences = _SENTENCE.split(text)
     asked = [one for one in sentences if '?' in one or re.match(rf'{_QUESTION}\b', one)]
     if asked and not _STEPS.search(text):
-        told = [one for one in sentences if one not in asked and find_names(one, ())]
+        is_short = len(_LETTERS.findall(' '.join(asked))) < _SHORT_QUESTION
+        told = [one for one in sentences if one not in asked and (is_short or find_names(one, ()))]
         text = ' '.join([*told, *asked])
     if _FACING.search(text) or _STEPS.search(text):
         return [text]
@@ -665,6 +675,10 @@ class _Reader:
         if self.names or not (self.is_yes_no or _START.search(self.text)):
             return self._doubt('which way is meant is not clear')
         call = self._call('motion', what='displacement', unit=self.unit)
+        if self.options and any(
+            re.search(rf'\b(?:{word})\b', self.text) for word in _SIDES.values()
+        ):
+            return self._made([self._call('where', name=START)], Form.PLACE, open_too=True)
         if self.is_yes_no:
             return self._made([call], Form.YES_NO, wanted='back')
         is_number = re.search(r'\bfar|distance|met|feet\b', self.text)
@@ -675,7 +689,8 @@ class _Reader:
             return self._doubt('which move is meant is not clear')
         which = 'first' if _FIRST.search(self.text) else 'last' if _LAST.search(self.text) else ''
         words = self._directions()
-        call = self._call('moves', which=which)
+        what = 'moved' if _SHIFT.search(self.text) and not TURNING.search(self.text) else ''
+        call = self._call('moves', what=what, which=which)
         if self.is_yes_no and len(words) == 1:
             return self._made([call], Form.YES_NO, wanted=words[0])
         is_either = len(words) > 1 and ' or ' in self.text

@@ -590,9 +590,6 @@ def _misfit(option: str, reading: Reading, results: tuple[Result, ...], scene: S
         return 0.0 if option == _turns_of_blanks(reading, result) else math.inf
     if isinstance(result.value, tuple):
         return _misfit_of_names(option, reading, result, scene)
-    if isinstance(result.value, bool):
-        said = (bool(re.search(rf'\b(?:{words})\b', option)) for words in _STILL_OR_MOVING)
-        return 0.0 if tuple(said) == (not result.value, result.value) else math.inf
     is_said = _says_word(option, result, scene)
     if is_said is not None:
         return 0.0 if is_said else math.inf
@@ -602,7 +599,10 @@ def _misfit(option: str, reading: Reading, results: tuple[Result, ...], scene: S
 
 
 def _says_word(option: str, result: Result, scene: Scene) -> bool | None:
-    """Whether an option says a result that is a name, or up or down; None: it is another one."""
+    """Whether an option says a name, up or down, or moving or not; None: it is another result."""
+    if isinstance(result.value, bool):
+        said = (bool(re.search(rf'\b(?:{words})\b', option)) for words in _STILL_OR_MOVING)
+        return tuple(said) == (not result.value, result.value)
     if isinstance(result.value, str):
         named = find_names(option, scene.labels)
         is_named = any(_is_same(result.value, name, scene) for name in named)

@@ -51,8 +51,9 @@ SHAPE_WORDS = {
 _SHAPE_OF = {word: shape for shape, words in SHAPE_WORDS.items() for word in words}
 ANYTHING = ('object', 'objects', 'thing', 'things', 'item', 'items', 'one', 'ones', 'stuff')
 # Things whose name is more often another word: a name only where an article or number is before.
-_VERBS = frozenset({'can', 'saw', 'watch', 'stand', 'light', 'orange', 'fan', 'picture', 'cap',
-                    'cover', 'bear'})
+_VERBS = frozenset(
+    {'can', 'saw', 'watch', 'stand', 'light', 'orange', 'fan', 'picture', 'cap', 'cover', 'bear'}
+)
 # Colours that are called otherwise.
 _COLOUR_NAMES = {'turquoise': 'cyan', 'violet': 'purple', 'magenta': 'pink'}
 # Groups of things that are other words, and words that resemble things.

@@ -305,7 +305,9 @@ class _Writer:
         if split != 'test' and rng.random() < _OF_PEOPLE:
             question, call, options = self._one(PEOPLE_WORDS, scene, names, rng)
             return _Draft('people', _noisy(question, rng, 0.5), options, call, is_given=True)
-        words = {call: (for_training if split != 'test' else _for_test)(call) for call in CALL_WORDS}
+        words = {
+            call: (for_training if split != 'test' else _for_test)(call) for call in CALL_WORDS
+        }
         count = 1 + (rng.random() < _TWO)
         drafts = [self._one(words, scene, names, rng) for _ in range(count)]
         call = ' + '.join(draft[1].strip() for draft in drafts)
