@@ -121,6 +121,7 @@ _OF_A_MODEL = (
     'check_reason',
     'rejected',
     'has_goal',
+    'choices',
 )
 
 

@@ -170,6 +170,7 @@ class Answer:
     turns: tuple[str, ...] = ()  # what the model said before its calls, by turn
     rejected: tuple[RejectedCompletion, ...] = ()
     has_goal: bool = False  # a goal was proposed for it
+    choices: tuple[str, ...] = ()  # among which the person has to choose, where it is unknown
 
     def evidence(self) -> dict[str, list[Any]]:
         """What the tools' results rest on, as plain JSON values (stamps as text)."""

@@ -152,6 +152,7 @@ def answer() -> answers.Answer:
         turns=('<think>Where is it?</think>',),
         rejected=(answers.RejectedCompletion('<answer>A</answer>', 'the tool says B', 'nano'),),
         has_goal=True,
+        choices=('red chair', 'blue chair'),
     )
 
 
@@ -208,6 +209,7 @@ def test_value_survives_a_recorded_message(name: str) -> None:
 
 ADDED = {  # to Answer, the newest first
     'turns': ('turns',),
+    'choices': ('choices',),
     'check': ('sentence', 'unit', 'check', 'check_reason', 'calls', 'rejected', 'has_goal'),
     'wait': ('wait', 'generation'),
     'map': ('map_revision', 'landmark_ids', 'landmark_age'),
@@ -219,25 +221,23 @@ FIELDS = {  # of the value, where they are called otherwise
 }
 
 
-@pytest.mark.parametrize('count', range(1, 5))
+@pytest.mark.parametrize('count', range(1, len(ADDED) + 1))
 def test_an_answer_of_before_is_read_from_its_bag(count: int, tmp_path: Path) -> None:
     eras = list(ADDED)[:count]
     missing = {name for era in eras for name in ADDED[era]}
     own, kind = embodied_typestore(), 'embodied_r_msgs/msg/Answer'
     constants, fields = own.fielddefs[kind]
     kept = [field for field in fields if field[0] not in missing]
-    types = dict(own.fielddefs)
-    call = 'embodied_r_msgs/msg/ToolCall'
-    if count == 1:  # calls are as they were then
-        no, call_fields = types[call]
-        types[call] = no, [field for field in call_fields if field[0] not in REQUEST]
-    else:
-        types = {k: v for k, v in types.items() if not k.endswith(('ToolCall', 'Completion'))}
+    call, types = 'embodied_r_msgs/msg/ToolCall', dict(own.fielddefs)
+    no_constants, of_calls = types[call]
+    types[call] = no_constants, [field for field in of_calls if field[0] not in REQUEST]
+    later = ('ToolCall', 'Completion') if 'calls' in missing else ()
+    types = {k: v for k, v in types.items() if not k.endswith(later)}
     store = get_typestore(Stores.EMPTY)
     store.register({**types, kind: (constants, kept)})
     whole = own_messages.answer_to_msg(BagMessageFactory(), answer())
     values = {name: getattr(whole, name) for name, _ in kept}
-    if count == 1:
+    if 'calls' in values:
         names = [name for name, _ in types[call][1]]
         values['calls'] = [
             store.types[call](**{name: getattr(each, name) for name in names})
