@@ -171,9 +171,22 @@ class Row:
         prompt = build_prompt(
             self.question, self.options, self.semantic_deltas(), focus, config, scene_map
         )
-        loop = self.meta.get('tools')
-        calls = map(ToolCall.from_json, loop['calls']) if loop else ()
-        return with_tools(prompt, loop['turns'], calls) if loop else prompt
+        loop = self.loop()
+        return with_tools(prompt, *loop) if loop else prompt
+
+    def loop(self) -> tuple[list[str], list[ToolCall]] | None:
+        """What a model said before its calls of tools, and these; None: it was given none.
+
+        Raises:
+            InputError: They are not as rows of answers have them.
+        """
+        value = self.meta.get('tools')
+        try:
+            calls = [ToolCall.from_json(call) for call in value['calls']] if value else []
+            return (list(value['turns']), calls) if value else None
+        except (AttributeError, KeyError, TypeError):
+            msg = f'row {self.id!r}: tools of meta is {str(value)[:80]}: expected turns and calls'
+            raise InputError(msg) from None
 
     def without_calls(self) -> Row:
         """The same question for a model that answers in text."""
@@ -318,6 +331,7 @@ def _check(row: Row) -> None:
     if problem:
         msg = f'row {row.id!r}: {problem}'
         raise InputError(msg)
+    row.loop()
 
 
 def _solution_problem(row: Row) -> str:
