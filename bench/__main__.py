@@ -3,7 +3,7 @@
 
 Without a name, all benches run as they are, each in a process of its own, but for the soak, which
 takes its time, the boot, which needs an installation, and those that need a GPU or files;
-with one, its options are listed by --help, and --markdown PAGE.md puts its tables into a document.
+with one, its options are listed by --help.
 Exit code 1 says that a budget is not met, or that a bench did not come to its end.
 """
 
@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.processes import tie_command
-
-from training.eval.document_tables import add_markdown_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,8 +58,6 @@ def run(name: str, arguments: list[str]) -> int:
     bench = import_module(f'bench.{name}')
     parser = argparse.ArgumentParser(prog=f'python -m bench {name}', description=bench.__doc__)
     bench.add_arguments(parser)
-    if hasattr(bench, 'TABLES'):
-        add_markdown_option(parser)
     args = parser.parse_args(arguments)
     try:
         return int(bench.main(args))

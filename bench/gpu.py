@@ -34,7 +34,6 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from bench import training
-from training.eval.document_tables import DocumentTable, percent, write_tables
 from training.eval.generation import chat_text
 from training.run.models import load_tokenizer
 
@@ -117,12 +116,6 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
 }
 REASONER = 'Qwen2.5-3B'
-_HEAD = ('weights', 'a token in the cache', 'prompt', 'first token', 'alone', 'together')
-SERVED = DocumentTable(
-    'bench gpu', 'served', ('model', *_HEAD, 'most memory', 'GPU time of a reply')
-)
-STEP = DocumentTable('bench gpu', 'step', ('part of a step', 'time', 'share'))
-TABLES = (SERVED, STEP)
 
 
 @dataclass(frozen=True)
@@ -307,41 +300,8 @@ def main(args: argparse.Namespace) -> int:
             print(f'{step.completion_tokens:.0f} tokens a completion, {step.gpu_gib:.1f} GiB')
             parts = (f'{part:24}{seconds:9.2f} s' for part, seconds in step.parts_s.items())
             print('\n'.join(parts))
-    write_tables(args, {SERVED: served_rows(served), STEP: step_rows(step)})
     if args.json:
         figures = {name: asdict(figure) for name, figure in served.items()}
         figures |= {'step': asdict(step)} if step else {}
         args.json.write_text(json.dumps(figures, indent=2) + '\n')
     return 0
-
-
-def served_rows(served: dict[str, ServedFigures]) -> list[tuple[str, ...]]:
-    """A line for each model."""
-    return [
-        (
-            name,
-            f'{figure.weights_gib:.1f} GiB',
-            f'{figure.cache_kib:.0f} KiB',
-            f'{figure.prompt_tokens} tokens',
-            f'{figure.first_s * 1000:.0f} ms',
-            f'{figure.alone_tokens_s:.0f} tokens/s',
-            f'{figure.together_tokens_s:.0f} tokens/s',
-            f'{figure.peak_gib:.1f} GiB',
-            f'{figure.reply_s:.1f} s',
-        )
-        for name, figure in served.items()
-    ]
-
-
-def step_rows(step: training.TrainerFigures | None) -> list[tuple[str, ...]]:
-    """A line for each part of a step that takes time, for all of it, and for its memory."""
-    if step is None:
-        return []
-    parts_s = {part: s for part, s in step.parts_s.items() if s >= _LEAST_PART_S}
-    whole_s = parts_s.pop('step')
-    rows = [
-        (part.replace('_', ' '), f'{seconds:.1f} s', percent(seconds / whole_s, 1))
-        for part, seconds in parts_s.items()
-    ]
-    rows.append(('step', f'{whole_s:.1f} s', ''))
-    return [*rows, ('most memory', f'{step.gpu_gib:.1f} GiB', '')]

@@ -34,7 +34,6 @@ from trl import GRPOConfig, TrlParser
 
 from bench.report import Budget, print_budgets
 from training.data.grpo import GrpoArguments
-from training.eval.document_tables import DocumentTable, write_tables
 from training.grpo import trainer_of
 from training.run.rewards import three_rewards
 
@@ -119,12 +118,6 @@ class StepTimer(TrainerCallback):  # type: ignore[misc]
         self.steps.append({**self._parts, _REST: rest_s, _STEP: whole_s})
 
 
-STEPS = DocumentTable(
-    'bench training', 'steps', ('median of a step', 'plain', '`share_prefixes`', 'ratio')
-)
-TABLES = (STEPS,)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add = parser.add_argument
@@ -165,8 +158,6 @@ def main(args: argparse.Namespace) -> int:
     ratio = shared.parts_s[_STEP] / plain.parts_s[_STEP]
     budget = Budget('a step with shared prefixes', ratio, _LIMIT, 'of the time without')
     print_budgets([budget])
-    cells = [(p, f'{a:.1f} s', f'{b:.1f} s', f'{b / max(a, 1e-9):.2f}') for p, a, b in times]
-    write_tables(args, {STEPS: cells})
     if args.json:
         figures = {'plain': asdict(plain), 'shared': asdict(shared), 'budgets': [budget.to_json()]}
         args.json.write_text(json.dumps(figures, indent=2) + '\n')

@@ -14,7 +14,6 @@ from embodied_r_ros.scene.memory import SceneText
 
 from bench import gpu
 from bench.__main__ import main
-from bench.training import TrainerFigures
 from training.eval.generation import chat_text
 from training.run.models import load_tokenizer
 
@@ -48,19 +47,6 @@ def test_a_reply_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert figures.prompt_tokens == len(reader(chat_text(reader, prompts[0]))['input_ids'])
     assert figures.together_tokens_s == pytest.approx(4 / figures.reply_s)
     assert min(figures.first_s, figures.together_tokens_s) > 0
-    (line,) = gpu.served_rows({'Qwen2.5-3B': figures})
-    assert len(line) == len(gpu.SERVED.head)
-
-
-def test_parts_of_a_step_are_told_that_take_time() -> None:
-    parts_s = {'generation': 3.0, 'format_reward': 0.01, 'rest': 1.0, 'step': 4.01}
-    assert gpu.step_rows(TrainerFigures(parts_s, 8.0, 21.4)) == [
-        ('generation', '3.0 s', '74.8 %'),
-        ('rest', '1.0 s', '24.9 %'),
-        ('step', '4.0 s', ''),
-        ('most memory', '21.4 GiB', ''),
-    ]
-    assert gpu.step_rows(None) == []
 
 
 def test_without_a_gpu_nothing_is_measured(
