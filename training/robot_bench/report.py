@@ -17,7 +17,6 @@ from training.eval.statistics import (
     paired_test,
     weighted_kappa,
 )
-from training.experiments.figures import bars
 from training.robot_bench.items import KINDS, MAX_SCORE
 
 if TYPE_CHECKING:
@@ -269,15 +268,6 @@ def _judge_sections(judge: dict[str, Any]) -> list[ReportSection]:
         (name, line['n'], _score(line), _score(blind), line['unreadable'])
         for name, line, blind in _lines(judge)
     ]
-    chart = {
-        name: {
-            series: (row['mean'], row['interval_95'])
-            for series, row in (('seen', line), ('question only', blind))
-            if row['mean'] is not None
-        }
-        for name, line, blind in _lines(judge)
-    }
-    drawn = bars(chart, is_rate=False) if any(chart.values()) else ''
     gain = judge['gain']
     gain_line = (
         f'Gain over the question alone: {gain["difference"]:+.2f}{_within(gain["interval_95"])}, '
@@ -290,7 +280,6 @@ def _judge_sections(judge: dict[str, Any]) -> list[ReportSection]:
         ReportSection(
             heading=f'Judge {judge["name"]}',
             code=judge['identity'],
-            chart=drawn,
             table=(('type', 'n', f'mean, 0 to {MAX_SCORE}', 'question only', 'unreadable'), rows),
             note=gain_line,
         ),
