@@ -23,14 +23,12 @@ from embodied_r_ros.types.answers import Sampling
 
 from training.evaluate import add_budget_option, CACHE, draw_rows, opened_cache
 from training.robot_bench.answering import prompt_of, Respondent, SEEN
-from training.robot_bench.items import GivenAnswer, KINDS, pictures_of, read_items, write_items
+from training.robot_bench.items import KINDS, pictures_of, read_items
 from training.robot_bench.judging import judges_of, OpenCase
 from training.robot_bench.report import (
     agreement_figures,
-    bench_page,
     bench_table,
     gain_figures,
-    LEAST_SHUFFLED,
     score_figures,
     ScoredAnswer,
 )
@@ -97,7 +95,6 @@ def evaluate(
             _judge_figures(answers, blind, number)
             | {'name': judge.name, 'identity': judge.identity}
             | {'controls': _controls(items, judge, config)}
-            | {'shuffled': _shuffled(answers, judge, number, config)}
             for number, judge in enumerate(judges)
         ],
         'agreement': agreement_figures([*given_answers, *_others(answers, given_answers)], names),
@@ -177,33 +174,6 @@ def _controls(
     return table
 
 
-def _shuffled(
-    answers: Sequence[ScoredAnswer], judge: OpenJudge, number: int, config: BenchConfig
-) -> dict[str, Any]:
-    """What a judge gives answers of the model at their questions, and at others of the type."""
-    rng = Random(config.seed)
-    own: list[int | None] = []
-    cases: list[OpenCase] = []
-    for kind in KINDS:
-        of_kind = [s for s in answers if s.item.question_type == kind and s.answer is not None]
-        for each in rng.sample(of_kind, min(config.controls, len(of_kind))):
-            others = sorted({str(other.answer) for other in of_kind} - {str(each.answer)})
-            if others:
-                own.append(each.scores[number])
-                cases.append(_case(each.item, rng.choice(others)))
-    pairs = [
-        (score, verdict.score)
-        for score, verdict in zip(own, judge.verdicts(cases), strict=True)
-        if score is not None and verdict.score is not None
-    ]
-    count = len(pairs)
-    return {
-        'n': count,
-        'mean': sum(pair[0] for pair in pairs) / count if pairs else None,
-        'mean_shuffled': sum(pair[1] for pair in pairs) / count if pairs else None,
-    }
-
-
 def control_problem(judge: Mapping[str, Any]) -> str:
     """Why the scores of a judge mean nothing: it rates no control below what should be better.
 
@@ -211,25 +181,12 @@ def control_problem(judge: Mapping[str, Any]) -> str:
         judge: Figures of a judge, as `evaluate` reports them.
 
     Returns:
-        The reason; empty where references and the model's own answers score best, no controls
-        were judged, or too few of the model's own.
+        The reason; empty where references score best, or no controls were judged.
     """
     tried = [control for control in judge['controls'].values() if control['n']]
     if tried and all(control['mean'] is None for control in tried):
         return f'judge {judge["name"]}: no score of a control can be read: take another judge'
-    return _reference_problem(judge) or _shuffled_problem(judge)
-
-
-def _shuffled_problem(judge: Mapping[str, Any]) -> str:
-    own, shuffled = judge['shuffled']['mean'], judge['shuffled']['mean_shuffled']
-    if judge['shuffled']['n'] < LEAST_SHUFFLED:
-        return ''  # chance would decide, as the report says
-    if not own or shuffled < own:  # of an answer that is worth nothing, nothing is lost
-        return ''
-    return (
-        f'judge {judge["name"]} gives the answers of the model no less at other questions: mean '
-        f'{own:.2f} at their own, {shuffled:.2f} shuffled. Its scores say nothing about the model'
-    )
+    return _reference_problem(judge)
 
 
 def _reference_problem(judge: Mapping[str, Any]) -> str:
@@ -267,27 +224,6 @@ def _verdicts(each: ScoredAnswer) -> dict[str, Any]:
     }
 
 
-def _write(out: Path, items: Sequence[BenchItem], report: dict[str, Any]) -> None:
-    """The report, its page, and the answers for people to score.
-
-    Raises:
-        InputError: A file cannot be written.
-    """
-    write_whole(out / 'report.json', json.dumps(report, indent=2) + '\n', makes_folder=True)
-    write_whole(out / 'report.html', bench_page(report), makes_folder=True)
-    write_items(out / 'to_score.jsonl', to_be_scored(items, report))
-
-
-def to_be_scored(items: Sequence[BenchItem], report: dict[str, Any]) -> list[BenchItem]:
-    """The items with the model's answers, for people to score: a file that is read again."""
-    answers = {outcome['id']: outcome['answer'] for outcome in report['outcomes']}
-    return [
-        replace(item, answers=(*item.answers, GivenAnswer(answer, by=report['model'])))
-        for item in items
-        if (answer := answers[item.id]) is not None
-    ]
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='training.robot_bench.evaluate', description=__doc__)
     add = parser.add_argument
@@ -300,7 +236,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar='URL',
         help='model server that judges, or URL#NAME; two or more: their agreement is reported',
     )
-    add('--out', type=Path, required=True, metavar='DIR', help='for report.json, report.html, …')
+    add('--out', type=Path, required=True, metavar='DIR', help='for report.json')
     add('--see', choices=SEEN, default=SEEN[0], help='what the model is given (%(default)s)')
     add('--temperature', type=float, default=0.0, help='of the model; 0: greedy')
     add('--judge-temperature', type=float, default=0.0, help='of the judges (the paper: 1)')
@@ -325,7 +261,8 @@ def _run(args: argparse.Namespace) -> int:
     memory = reasoner_config(args.model, token_budget=args.token_budget).memory()
     report = evaluate(respondent, items, judges, memory, config)
     report |= {'sampling': asdict(sampling), 'judging': asdict(judging)}
-    _write(args.out, items, report)
+    text = json.dumps(report, indent=2) + '\n'
+    write_whole(args.out / 'report.json', text, makes_folder=True)
     sys.stdout.write(bench_table(report) + '\n')
     problems = [problem for judge in report['judges'] if (problem := control_problem(judge))]
     for problem in problems:
