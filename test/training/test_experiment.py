@@ -21,7 +21,7 @@ from test.training.test_sft import turning_row
 from training import experiment
 from training.experiment import read_experiment, TrainingConfig
 
-WAYPOINTS = [row for row in arm_rows() if row.question_type == 'waypoint'][:6]
+WAYPOINTS = [row for row in arm_rows() if row.question_type == 'waypoint'][:3]
 ROOT = Path(__file__).resolve().parents[2]
 ARM = str(shared_path('models', 'arm'))
 SMALL = {'max_tokens': 24, 'cache': 'cache'}
