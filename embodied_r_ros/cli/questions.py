@@ -78,12 +78,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         'training (%(default)s); 1: worlds that are for tests alone',
     )
     parser.add_argument(
-        '--even-answers',
-        action='store_true',
-        help='leave out rows whose answer has come more often than their other options, so that '
-        'questions alone tell less',
-    )
-    parser.add_argument(
         '--maps',
         action='store_true',
         help='ask also what a scene map answers: counts, distances, directions, sizes, order, '
@@ -94,29 +88,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '--places',
         action='store_true',
         help='ask also for points and boxes of items in the images, of models that are shown them',
-    )
-    parser.add_argument(
-        '--own-maps',
-        action='store_true',
-        help='with --maps: rows carry the map that the deltas made, as live prompts do, also '
-        'where the true layout solves',
-    )
-    parser.add_argument(
-        '--map-slack',
-        type=float,
-        default=QuestionsConfig.map_slack_m,
-        metavar='M',
-        help='how far places of a map that no truth proves may be off, in metres (%(default)s): '
-        'nothing is asked whose solution that could change',
-    )
-    parser.add_argument(
-        '--apart-from',
-        action='append',
-        default=[],
-        type=some_path,
-        metavar='ROWS.jsonl',
-        help='leave out scenes that these rows are of, or show too, and what they ask: so rows to '
-        'test on share nothing with those that were trained on',
     )
     parser.add_argument(
         '--robot',
@@ -135,12 +106,8 @@ def main(args: argparse.Namespace) -> int:
         moments=args.moments,
         seed=args.seed,
         test_share=args.test_share,
-        even_answers=args.even_answers,
         maps=args.maps,
         places=args.places,
-        own_maps=args.own_maps,
-        map_slack_m=args.map_slack,
-        apart_from=tuple(map(str, args.apart_from)),
         robot=load_robot(args.robot) if args.robot else None,
     )
     manifest_path(args.out)  # refused before the work, not after it
@@ -177,7 +144,7 @@ def _rows_of_fleet(
     stage = RowsStage(folder / 'parts', partial(_recipe, args, config, shared_names))
     # A part that was made when its map alone had its name is of other settings.
     naming = argparse.Namespace(**vars(args), shared_names=sorted(shared_names))
-    settings = settings_of(naming if shared_names else args, 'bags', 'apart_from', 'even_answers')
+    settings = settings_of(naming if shared_names else args, 'bags')
     failed = work_on_fleet(stage, recordings, folder, fleet, settings)
     reasons = {id_: status.error for id_, status in failed.items()}
     return rows_of_fleet(recordings, stage.folder, reasons, config, coverage)
@@ -207,9 +174,6 @@ def _check_options(args: argparse.Namespace) -> None:
         raise InputError(msg)
     if args.profile and args.deltas != 'vlm':
         msg = '--profile is for --deltas vlm: give both, or neither'
-        raise InputError(msg)
-    if args.own_maps and not args.maps:
-        msg = '--own-maps is for --maps: give both, or leave it out'
         raise InputError(msg)
     if args.deltas == 'vlm' and not args.profile:
         msg = '--deltas vlm needs a model server: give --profile'

@@ -233,7 +233,7 @@ def test_rows_are_the_same_with_and_without_ray(
     for name, where in (('plain', []), ('fleet', ON_RAY)):
         rows = tmp_path / name / 'rows.jsonl'
         rows.parent.mkdir()
-        more = ['--maps', '--even-answers', '--test-share', '0.3', '--out', str(rows)]
+        more = ['--maps', '--test-share', '0.3', '--out', str(rows)]
         assert main(['questions', *sources, *more, *where]) == 0
         lines = capsys.readouterr().err.partition('left out: ')[2].splitlines()
         tables.append(lines)
