@@ -17,11 +17,12 @@ import yaml
 
 from test.tiny_models import save_language_model
 from test.training.arm_rows import arm_rows
+from test.training.commands import run_training
 from test.training.test_sft import turning_row
 from training import experiment
 from training.experiment import read_experiment, TrainingConfig
 
-WAYPOINTS = [row for row in arm_rows() if row.question_type == 'waypoint'][:3]
+WAYPOINTS = [row for row in arm_rows() if row.question_type == 'waypoint'][:6]
 ROOT = Path(__file__).resolve().parents[2]
 ARM = str(shared_path('models', 'arm'))
 SMALL = {'max_tokens': 24, 'cache': 'cache'}
@@ -42,46 +43,35 @@ def run(**values: Any) -> dict[str, Any]:
     return report
 
 
-def test_grid_of_models_and_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    save_language_model(Path('start'))
-    write_rows(Path('rows.jsonl'), WAYPOINTS)
-    report = run(
-        title='Start & <arm>',
-        models={'start': 'start', 'arm': ARM},
-        rows={'turns': 'rows.jsonl'},
-        max_tokens=320,
-    )
-    start, arm = report['cells']
-    assert arm['format'] > start['format'] == 0.0  # random weights answer nothing
-    assert start['against_first'] is None
-    assert arm['against_first']['difference'] == arm['accuracy'] - start['accuracy']
-    page = Path('out/report.html').read_text()
-    assert '<script' not in page
-    assert '<h1>Start &amp; &lt;arm&gt;</h1>' in page
-    assert page.count('<table') == 1
-    assert 'turns' in capsys.readouterr().out
-
-
-def test_seeds_of_a_recipe_are_told_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_grid_of_models_and_rows_where_seeds_of_a_recipe_are_told_as_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     for name in ('a', 'b'):
         save_language_model(Path(name))
     write_rows(Path('rows.jsonl'), WAYPOINTS)
     report = run(
-        models={'start': 'a', 'rl-0': ARM, 'rl-1': 'b', 'control': 'b'},
-        seeds={'control': ['control'], 'rl': ['rl-0', 'rl-1']},
+        title='Start & <arm>',
+        models={'start': 'a', 'rl-0': ARM, 'rl-1': 'b'},
+        seeds={'rl': ['rl-0', 'rl-1']},
         rows={'turns': 'rows.jsonl'},
         max_tokens=320,
     )
-    right = {cell['model']: cell['accuracy'] for cell in report['cells']}
-    _, rl = report['means']
-    assert right['rl-0'] > right['rl-1'] == 0.0  # random weights answer nothing
-    assert rl['accuracy'] == pytest.approx((right['rl-0'] + right['rl-1']) / 2)
-    assert (rl['lowest'], rl['highest']) == (0.0, right['rl-0'])
+    start, arm, other = report['cells']
+    assert arm['format'] > start['format'] == 0.0  # random weights answer nothing
+    assert start['against_first'] is None
+    assert arm['against_first']['difference'] == arm['accuracy'] - start['accuracy']
+    [rl] = report['means']
+    assert arm['accuracy'] > other['accuracy'] == 0.0
+    assert rl['accuracy'] == pytest.approx((arm['accuracy'] + other['accuracy']) / 2)
+    assert (rl['lowest'], rl['highest']) == (0.0, arm['accuracy'])
     low, high = rl['interval_95']
     assert low <= rl['accuracy'] <= high
     assert rl['against_first']['difference'] == pytest.approx(rl['accuracy'])
+    page = Path('out/report.html').read_text()
+    assert '<script' not in page
+    assert '<h1>Start &amp; &lt;arm&gt;</h1>' in page
+    assert page.count('<table') == 2
     assert 'lowest to highest' in capsys.readouterr().out
-    assert 'lowest to highest' in Path('out/report.html').read_text()
 
 
 @pytest.mark.parametrize(('name', 'value'), [('images', {'nobody': 'x'})])
@@ -94,19 +84,23 @@ def test_who_is_told_otherwise_has_to_be_one_of_the_models(
     assert f"{name} names 'nobody'" in capsys.readouterr().err
 
 
-def test_missing_model_is_trained_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv('PYTHONPATH', str(ROOT))
+def test_missing_model_is_trained_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def forked(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        recipe, *words = command[command.index('-m') + 1 :]
+        return run_training(recipe.removeprefix('training.'), words)
+
+    monkeypatch.setattr(subprocess, 'run', forked)
     write_rows(Path('rows.jsonl'), [turning_row(i, 'train') for i in range(8)])
     values = {
-        'models': {'trained': 'trained'},
+        'models': {'trained': str(tmp_path / 'trained')},
         'rows': {'turns': 'rows.jsonl'},
         'limit': 2,
         'train': [
             {
                 'recipe': 'sft',
                 'config': str(ROOT / 'training/configs/smoke-sft.yaml'),
-                'output': 'trained',
-                'settings': {'rows': ['rows.jsonl'], 'model': ARM, 'max_steps': 1},
+                'output': str(tmp_path / 'trained'),
+                'settings': {'rows': [str(tmp_path / 'rows.jsonl')], 'model': ARM, 'max_steps': 1},
             }
         ],
     }
