@@ -2,7 +2,7 @@
 """`python -m bench [NAME [OPTION…]]`: measure speed and quality against baselines and budgets.
 
 Without a name, all benches run as they are, each in a process of its own, but for the soak, which
-takes its time, the boot, which needs an installation, and those that need a GPU or files;
+takes its time, the boot, which needs an installation, and those that need files;
 with one, its options are listed by --help.
 Exit code 1 says that a budget is not met, or that a bench did not come to its end.
 """
@@ -32,7 +32,6 @@ BENCHES = {
     'faults': 'model servers that die, hang and lie: callbacks of the nodes, answers, recovery',
     'episodes': 'what a recording loses when it is killed or cut, and how long repair takes',
     'fleet': 'recordings on Ray: overhead, cores, 100,000 that take no time',
-    'gpu': 'memory and speed on a GPU: the shapes of large models, a GRPO step',
     'keyframes': 'overlap against rendered truth, time per image, rate from a bag',
     'keypoints': 'keypoints of demonstrations against those known by construction',
     'live': 'a live camera over DDS: images lost, latency, share of a core',
@@ -49,7 +48,7 @@ BENCHES = {
 }
 
 
-_ALONE = {'soak', 'boot', 'gpu', 'questions'}
+_ALONE = {'soak', 'boot', 'questions'}
 _ROOT = Path(__file__).resolve().parents[1]
 
 

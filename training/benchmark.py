@@ -42,8 +42,8 @@ from training.eval.benchmarks.scores import (
     summary,
 )
 from training.eval.benchmarks.vsi_bench import VSI_BENCH
+from training.eval.figures import interval_text
 from training.eval.generation import model_identity
-from training.eval.report_page import interval_text
 from training.evaluate import add_budget_option, CACHE, draw_rows, opened_cache
 from training.run.command import run_command
 

@@ -2,7 +2,7 @@
 """Rerun an experiment: `python -m training.experiment --config FILE`.
 
 An experiment is one YAML file: models, each compared with the first on files of rows, and the runs
-that train them. Writes report.json and report.html, a page without scripts, into its folder. What
+that train them. Writes report.json into its folder and prints its tables. What
 models said is kept, so that an experiment that was cut off goes on.
 """
 
@@ -28,7 +28,7 @@ from training.data.grpo import GrpoArguments
 from training.data.selection import rows_of_split
 from training.data.sft import SftArguments
 from training.data.vision import rows_with_images
-from training.eval.report_page import html_page, interval_text, rate_text, ReportSection
+from training.eval.figures import interval_text, rate_text
 from training.eval.statistics import interval_over_runs
 from training.evaluate import CACHE, draw_rows, evaluate, opened_cache
 from training.run.command import run_command
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.questions.row import Row
 
-    from training.eval.report_page import ReportTable
+    Table = tuple[Sequence[str], Sequence[Sequence[Any]]]
 
 _RECIPES = {'grpo': GrpoArguments, 'sft': SftArguments}
 _KEPT = (
@@ -72,7 +72,7 @@ class TrainingConfig(Settings):
 class ExperimentConfig(Settings):
     """Models on files of rows: which is better, and are their reasonings sound?"""
 
-    title: str = setting('', 'heading of the page; empty: the name of the file')
+    title: str = setting('', 'what it is about; empty: the name of the file')
     out: str = setting('', 'folder for the results; empty: runs/experiments and that name')
     limit: int = setting(0, 'questions, drawn by the seed; 0: all', between=(0, 10**9))
     seed: int = setting(0, 'of everything that is drawn', between=(0, 2**31 - 1))
@@ -300,7 +300,7 @@ def train(training: TrainingConfig) -> None:
         raise EmbodiedRError(msg)
 
 
-def tables(report: dict[str, Any]) -> list[ReportTable]:
+def tables(report: dict[str, Any]) -> list[Table]:
     """The grid of models and rows, and the means of recipes with several seeds."""
     head = (
         'rows', 'model', 'n', 'accuracy', 'against the first', 'p', 'blind', 'format',
@@ -345,27 +345,14 @@ def _difference(pair: dict[str, Any]) -> str:
     return f'{pair["difference"]:+.1%}' + interval_text(pair['interval_95'])
 
 
-def page(report: dict[str, Any]) -> str:
-    """The tables as a page."""
-    note = (
-        'Difference and p: against the first model on the same rows; whole scenes are resampled '
-        'and flipped; the intervals of recipes with several seeds resample these too. Not '
-        'corrected for the number of models.'
-    )
-    shown = [ReportSection(table=table) for table in tables(report) if table[1]]
-    return html_page(report['title'], [*shown, ReportSection(note=note)])
-
-
 def _run(args: argparse.Namespace) -> int:
     config = read_experiment(args.config)
     report = run_experiment(config)
     out = Path(config.out)
     write_whole(out / 'report.json', json.dumps(report, indent=2) + '\n', makes_folder=True)
-    write_whole(out / 'report.html', page(report), makes_folder=True)
     for head, lines in tables(report):
         for line in (head, *lines) if lines else ():
             sys.stdout.write('\t'.join(map(str, line)) + '\n')
-    sys.stdout.write(f'{out / "report.html"}\n')
     return 0
 
 

@@ -51,7 +51,7 @@ if not find_spec('ray'):
     pytest.skip('Ray is not installed', allow_module_level=True)
 
 ROOT = Path(__file__).parents[2]
-COUNT = 20
+COUNT = 8
 S = 1_000_000_000
 FACTORY = BagMessageFactory()
 CAMERA = Intrinsics(160, 120, 140.0, 140.0, 79.5, 59.5)
@@ -95,7 +95,7 @@ def record(bag: Path, seed: int) -> Path:
 
 @pytest.fixture(scope='module')
 def bags(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twenty recordings, and one that was cut off."""
+    """Eight recordings, and one that was cut off."""
     folder = tmp_path_factory.mktemp('bags')
     for seed in range(COUNT):
         record(folder / f'drive_{seed:02}', seed)

@@ -9,7 +9,7 @@ from itertools import combinations
 from statistics import median
 from typing import Any, TYPE_CHECKING
 
-from training.eval.report_page import rate_text
+from training.eval.figures import rate_text
 from training.eval.statistics import bootstrap_interval, correlation, paired_test
 from training.robot_bench.items import KINDS, MAX_SCORE
 
