@@ -19,6 +19,7 @@ FEW = RowsFigures(bags=4, rows=100, speed=20.0, cpu_speed=25.0, peak_mb=200.0)
 MANY = replace(FEW, bags=16, rows=400, peak_mb=210.0)
 
 
+@pytest.mark.slow
 def test_rows_of_four_times_the_bags_are_measured(tmp_path: Path) -> None:
     out = tmp_path / 'figures.json'
     options = ['--episodes', '1', '--size', '160', '120', '--rate', '5', '--json', str(out)]

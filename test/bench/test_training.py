@@ -24,6 +24,7 @@ PARTS = ['generation', 'forward', 'backward, optimizer']
 REWARDS = ['format_reward', 'accuracy_reward']
 
 
+@pytest.mark.slow
 def test_a_step_is_split_with_and_without_shared_prefixes(tmp_path: Path) -> None:
     out = tmp_path / 'figures.json'
     words = ['--prompts', '2', '--completions', '2', '--steps', '1', '--rooms', '2']
