@@ -55,7 +55,7 @@ def walks() -> Walks:
 
 @pytest.fixture(scope='module')
 def walks_back() -> Walks:
-    return draw_paths(20, back=True)
+    return draw_paths(40, back=True)
 
 
 @pytest.mark.parametrize('kind', ['walks', 'walks_back'])

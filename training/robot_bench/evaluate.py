@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 import json
 from pathlib import Path
 from random import Random
@@ -21,8 +22,9 @@ from embodied_r_ros.reasoning.completions import is_unknown, parse_completion
 from embodied_r_ros.serving.profiles import reasoner_config
 from embodied_r_ros.types.answers import Sampling
 
+from training.eval.generation import generate, model_identity
 from training.evaluate import add_budget_option, CACHE, draw_rows, opened_cache
-from training.robot_bench.answering import prompt_of, Respondent, SEEN
+from training.robot_bench.answering import prompt_of, SEEN
 from training.robot_bench.items import KINDS, pictures_of, read_items
 from training.robot_bench.judging import judges_of, OpenCase
 from training.robot_bench.report import (
@@ -35,7 +37,7 @@ from training.robot_bench.report import (
 from training.run.command import run_command
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from embodied_r_ros.reasoning.prompts import Prompt
     from embodied_r_ros.scene.memory import MemoryConfig
@@ -62,7 +64,8 @@ class BenchConfig(Settings):
 
 
 def evaluate(
-    respondent: Respondent,
+    model: str,
+    ask: Callable[[Sequence[Prompt]], list[str]],
     items: Sequence[BenchItem],
     judges: Sequence[OpenJudge],
     memory: MemoryConfig,
@@ -78,16 +81,16 @@ def evaluate(
     """
     pictures = {} if config.context == 'scene' else pictures_of(items)
     prompts = [prompt_of(item, config.context, pictures.get(item.id), memory) for item in items]
-    completions = respondent.completions(prompts)
-    alone = respondent.completions([prompt_of(item, '', None, memory) for item in items])
+    completions = ask(prompts)
+    alone = ask([prompt_of(item, '', None, memory) for item in items])
     answers = _judged(list(map(_answered, items, completions)), judges)
     blind = _judged(list(map(_answered, items, alone)), judges)
     given_answers = _judged(_given(items), judges)
     names = [judge.name for judge in judges]
     return {
         'n': len(items),
-        'model': respondent.name,
-        'identity': respondent.identity,
+        'model': model,
+        'identity': model_identity(model),
         'seen': config.context,
         'unanswered': sum(each.answer is None for each in answers),
         'unknown': sum(is_unknown(each.answer or '') for each in answers),
@@ -256,10 +259,10 @@ def _run(args: argparse.Namespace) -> int:
     cache = opened_cache(args.cache)
     sampling = Sampling(args.temperature, 1.0, args.max_tokens, args.seed)
     judging = replace(sampling, temperature=args.judge_temperature)
-    respondent = Respondent(args.model, sampling, cache)
+    ask = partial(generate, args.model, sampling=sampling, cache=cache)
     judges = judges_of(args.judge, judging, cache)
     memory = reasoner_config(args.model, token_budget=args.token_budget).memory()
-    report = evaluate(respondent, items, judges, memory, config)
+    report = evaluate(args.model, ask, items, judges, memory, config)
     report |= {'sampling': asdict(sampling), 'judging': asdict(judging)}
     text = json.dumps(report, indent=2) + '\n'
     write_whole(args.out / 'report.json', text, makes_folder=True)
