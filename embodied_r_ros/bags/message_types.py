@@ -162,6 +162,7 @@ _ADDED = {
     'embodied_r_msgs/msg/Answer': {
         *('map_revision', 'landmark_ids', 'landmark_age', 'wait', 'generation'),
         *('sentence', 'unit', 'check', 'check_reason', 'calls', 'rejected', 'has_goal'),
+        'choices',
     },
     'embodied_r_msgs/msg/SemanticDelta': {'has_pose', 'pose', 'pose_frame_id'},
     'embodied_r_msgs/msg/Motion': {'scale'},

@@ -371,6 +371,7 @@ def answer_to_msg(factory: MessageFactory, answer: Answer) -> Any:
             for one in answer.rejected
         ],
         has_goal=answer.has_goal,
+        choices=list(answer.choices),
     )
 
 
@@ -409,6 +410,7 @@ def _check_fields(msg: Any) -> dict[str, Any]:
             RejectedCompletion(one.completion, one.reason, one.model) for one in msg.rejected
         ),
         'has_goal': bool(msg.has_goal),
+        'choices': tuple(getattr(msg, 'choices', ())),
     }
 
 

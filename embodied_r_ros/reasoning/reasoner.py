@@ -116,6 +116,7 @@ _OF_A_MODEL = (
     'calls',
     'rejected',
     'has_goal',
+    'choices',
 )
 
 

@@ -156,6 +156,7 @@ class Answer:
     calls: tuple[ToolCall, ...] = ()
     rejected: tuple[RejectedCompletion, ...] = ()
     has_goal: bool = False  # a goal was proposed for it
+    choices: tuple[str, ...] = ()  # among which the person has to choose, where it is unknown
 
     def evidence(self) -> dict[str, list[Any]]:
         """What the tools' results rest on, as plain JSON values (stamps as text)."""

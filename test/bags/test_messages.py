@@ -144,6 +144,7 @@ def answer() -> answers.Answer:
         ),
         rejected=(answers.RejectedCompletion('<answer>A</answer>', 'the tool says B', 'nano'),),
         has_goal=True,
+        choices=('red chair', 'blue chair'),
     )
 
 
@@ -199,6 +200,7 @@ def test_value_survives_a_recorded_message(name: str) -> None:
 
 
 ADDED = {  # to Answer, the newest first
+    'choices': ('choices',),
     'check': ('sentence', 'unit', 'check', 'check_reason', 'calls', 'rejected', 'has_goal'),
     'wait': ('wait', 'generation'),
     'map': ('map_revision', 'landmark_ids', 'landmark_age'),
@@ -209,14 +211,15 @@ FIELDS = {  # of the value, where they are called otherwise
 }
 
 
-@pytest.mark.parametrize('count', range(1, 4))
+@pytest.mark.parametrize('count', range(1, len(ADDED) + 1))
 def test_an_answer_of_before_is_read_from_its_bag(count: int, tmp_path: Path) -> None:
     eras = list(ADDED)[:count]
     missing = {name for era in eras for name in ADDED[era]}
     own, kind = embodied_typestore(), 'embodied_r_msgs/msg/Answer'
     constants, fields = own.fielddefs[kind]
     kept = [field for field in fields if field[0] not in missing]
-    types = {k: v for k, v in own.fielddefs.items() if not k.endswith(('ToolCall', 'Completion'))}
+    later = ('ToolCall', 'Completion') if 'calls' in missing else ()
+    types = {k: v for k, v in own.fielddefs.items() if not k.endswith(later)}
     store = get_typestore(Stores.EMPTY)
     store.register({**types, kind: (constants, kept)})
     whole = own_messages.answer_to_msg(BagMessageFactory(), answer())
