@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.bags.sources import find_bags
-from embodied_r_ros.cli.arguments import some_path, some_text
+from embodied_r_ros.cli.arguments import add_settings, given_settings, some_path, some_text
 from embodied_r_ros.cli.fleet import (
     add_fleet_arguments,
     fleet_config,
@@ -46,6 +46,11 @@ if TYPE_CHECKING:
     from embodied_r_ros.questions.row import Row
     from embodied_r_ros.types.deltas import SemanticDelta
 
+_OPTIONS = {
+    f'--{name.replace("_", "-")}': name
+    for name in ('seed', 'moments', 'test_share', 'maps', 'places')
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
@@ -68,27 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='with --deltas classical: perceive from images alone, as of a robot without it; '
         'solutions know the poses still',
     )
-    parser.add_argument('--seed', type=int, default=0, help='of the questions and the split')
-    parser.add_argument('--moments', type=int, default=4, help='moments to ask at, per episode')
-    parser.add_argument(
-        '--test-share',
-        type=float,
-        default=QuestionsConfig.test_share,
-        help='share of the scenes for the split test, half of whose wordings are held out from '
-        'training (%(default)s); 1: worlds that are for tests alone',
-    )
-    parser.add_argument(
-        '--maps',
-        action='store_true',
-        help='ask also what a scene map answers: counts, distances, directions, sizes, order, '
-        'ways; of simulated bags by their true layout, of others by their own map. MAP.json '
-        'files are asked that always',
-    )
-    parser.add_argument(
-        '--places',
-        action='store_true',
-        help='ask also for points and boxes of items in the images, of models that are shown them',
-    )
+    add_settings(parser, QuestionsConfig, _OPTIONS)
     parser.add_argument(
         '--robot',
         metavar='NAME_OR_FILE',
@@ -103,11 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Derive the rows and write their manifest; the coverage report goes to stderr."""
     config = QuestionsConfig(
-        moments=args.moments,
-        seed=args.seed,
-        test_share=args.test_share,
-        maps=args.maps,
-        places=args.places,
+        **given_settings(args, _OPTIONS),
         robot=load_robot(args.robot) if args.robot else None,
     )
     manifest_path(args.out)  # refused before the work, not after it
