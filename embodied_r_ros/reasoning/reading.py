@@ -49,10 +49,8 @@ _FIRST_ASKING = re.compile(
     r'\b(?:(?:how|what|which|where|when|who|why)\w*|(?P<verb>did|does|is|are|was|were|has|have) '
     r'(?:you|u|it|we|they|i|there|the|an?|this|that|any|my|your|our)\b)'
 )
-_TAG = re.compile(
-    r'(?:\b(?:is (?:it|correct|true)|isn.t it|wasn.t it|am i right|correct)|,\s*right)\s*\??$'
-)
-_STATEMENT = re.compile(r'^(?:so )?(?:you|u|we|it|they|i|the \w+) .*\w right\?$')
+_TAG = re.compile(r'\b(?:is (?:it|correct|true)|isn.t it|wasn.t it|am i right|correct)\s*\??$')
+_STATEMENT = re.compile(r'^(?:so )?(?:you|u|we|it|they|i|the \w+) .*\w right\?$|, right\?$')
 _OF_ENGLISH = 0.2  # least share of the words that questions in English have
 _SHORT_QUESTION = 6  # words: of what it is, is said before it
 _LETTERS = re.compile(r'[^\W\d_]+')
@@ -78,7 +76,7 @@ _NOT_SAID = {
         r'^which|shortest|closest|one|apart|between|climb\w*|lift\w*|revers\w*|sideways|crow|'
         r'straight line|from (?:the )?(?:start|place|where)'
     ),
-    'turn': r'first|earliest|once|twice|never',
+    'turn': r'first|last|earliest|once|twice|never',
     'order': r'left|right',
     'there': r'^(?:where|how|which|what|when|in which)',
     'size': r'seconds?|time|view',
@@ -375,7 +373,7 @@ class _Reader:
         self.text, self.options, self.labels = text, options, labels
         is_told = bool(_STATEMENT.search(text))
         if is_told:
-            self.text = text = text.removesuffix(' right?')
+            self.text = text = text.removesuffix(' right?').removesuffix(',')
         own = find_names(text, labels)
         self.names = own or [
             name for name in known if re.search(r'\b(?:it|them|one|that)\b', text)
@@ -488,6 +486,8 @@ class _Reader:
             r'how many (?:degrees|seconds|met|feet|minutes|turns|times)', self.text
         ):
             return self._doubt('how many of what is not clear')
+        if not self.names and re.search(r'\b(?:things|objects|items)\b', self.text):
+            return self._made([self._call('count', name='thing')], Form.NUMBER)
         if not self.names:
             return self._doubt('I do not know what is to be counted')
         if not self._are_joined():
@@ -664,7 +664,8 @@ class _Reader:
         call = self._call('moves', what='turned', which=which)
         if self.is_yes_no and len(sides) == 1:
             return self._made([call], Form.YES_NO, wanted=sides[0])
-        return self._made([call], Form.PLACE, open_too=len(sides) > 1)
+        is_open = len(sides) > 1 or not _YES_NO.match(self.text)
+        return self._made([call], Form.PLACE, open_too=is_open)
 
     def _way(self) -> Reading:
         if self.names or self.is_yes_no:
