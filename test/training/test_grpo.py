@@ -113,7 +113,7 @@ def test_divergence_from_the_start_is_the_same_where_prefixes_are_shared(folder:
             '--warmup_steps',
             '0',
             '--max_completion_length',
-            '48',
+            '200',
             '--drop_zero_variance',  # `kl` is of what is in the loss
             'false',
         ]
