@@ -282,6 +282,9 @@ def focus_from_msg(msg: Any) -> FocusText:
     return FocusText(int(msg.keyframe_id), stamp_ns_from_msg(msg.stamp), msg.text, msg.camera)
 
 
+_REQUEST = ('turn', 'request_id', 'request', 'reply')  # fields of calls that a model asked for
+
+
 def call_to_msg(factory: MessageFactory, call: ToolCall) -> Any:
     """Make a ToolCall message."""
     return factory.make(
@@ -295,6 +298,7 @@ def call_to_msg(factory: MessageFactory, call: ToolCall) -> Any:
         delta_ids=factory.array('uint32', list(call.delta_ids)),
         observations=factory.array('uint32', list(call.observations)),
         stamps=[stamp_to_msg(factory, stamp_ns) for stamp_ns in call.stamps_ns],
+        **{name: getattr(call, name) for name in _REQUEST},
     )
 
 
@@ -310,6 +314,8 @@ def call_from_msg(msg: Any) -> ToolCall:
         tuple(int(value) for value in msg.delta_ids),
         tuple(int(value) for value in msg.observations),
         tuple(map(stamp_ns_from_msg, msg.stamps)),
+        # Recordings of before lack them.
+        **{name: getattr(msg, name) for name in _REQUEST if hasattr(msg, name)},
     )
 
 
@@ -371,6 +377,8 @@ def answer_to_msg(factory: MessageFactory, answer: Answer) -> Any:
             for one in answer.rejected
         ],
         has_goal=answer.has_goal,
+        choices=list(answer.choices),
+        turns=list(answer.turns),
     )
 
 
@@ -409,6 +417,8 @@ def _check_fields(msg: Any) -> dict[str, Any]:
             RejectedCompletion(one.completion, one.reason, one.model) for one in msg.rejected
         ),
         'has_goal': bool(msg.has_goal),
+        'choices': tuple(getattr(msg, 'choices', ())),
+        'turns': tuple(getattr(msg, 'turns', ())),
     }
 
 

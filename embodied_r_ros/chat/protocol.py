@@ -117,10 +117,11 @@ class ThoughtJoiner:
         is_blank_start = not self._is_begun and not self._tail
         return f'{_OPEN}{self._held_thought}{_CLOSE}' if is_blank_start and not has_tag else ''
 
-    def end(self) -> str:
-        """What is left to give out at the end."""
+    def end(self, *, closes: bool = False) -> str:
+        """What is left to give out at the end, with the end of an open thought if wanted."""
         text, self._held_thought, self._held_text = self._held_thought + self._held_text, '', ''
-        return self._give(text) if text.strip() else ''
+        text = self._give(text) if text.strip() else ''
+        return text + self._give(_CLOSE) if closes and self._is_open else text
 
     def _give(self, text: str) -> str:
         if self._is_open and text.startswith(_OPEN):  # of a thought that is open already
@@ -138,12 +139,32 @@ def _may_become(start: str, tag: str) -> bool:
 
 
 @dataclass(frozen=True)
+class FunctionCall:
+    """A call of a function that a model asks for."""
+
+    id: str
+    name: str
+    arguments: str  # as the model wrote them: JSON, if it is right
+
+
+def call_arguments(text: str) -> dict[str, Any] | None:
+    """The arguments of a call; None: they are no object of JSON."""
+    try:
+        value = json.loads(text or '{}')
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+@dataclass(frozen=True)
 class ChatMessage:
     """One message of a conversation; the text comes before the images."""
 
-    role: str  # 'system', 'user' or 'assistant'
+    role: str  # 'system', 'user', 'assistant' or 'tool'
     text: str
     images: tuple[EncodedImage, ...] = ()
+    calls: tuple[FunctionCall, ...] = ()  # that an assistant asked for
+    call_id: str = ''  # of a tool: the call that it replies to
 
 
 @dataclass(frozen=True)
@@ -155,6 +176,8 @@ class ChatRequest:
     json_schema: dict[str, Any] | None = None  # structured reply, enforced where the server can
     grammar: str = ''  # of the reply (GBNF of llama.cpp), enforced where the server can
     top_logprobs: int = 0  # alternatives to report per token; 0: none
+    tools: tuple[dict[str, Any], ...] = ()  # functions that the model may call, as OpenAI has them
+    may_call: bool = True  # False: the tools are shown, and it must answer without them
 
 
 @dataclass(frozen=True)
@@ -173,6 +196,7 @@ class ChatChunk:
     text: str
     tokens: tuple[TokenAlternatives, ...] = ()  # empty: the server gives no probabilities
     ending: str = ''  # of the last piece: 'length', 'content_filter' or the like; not 'stop'
+    calls: tuple[FunctionCall, ...] = ()  # of the last piece: all that the model asks for
 
 
 class ChatClient(Protocol):
@@ -227,14 +251,62 @@ def see_that_it_speaks(client: ChatClient, deadline_s: float) -> None:
     client.info(max(0.0, end - time.monotonic()))
 
 
+_MOST_CALL_CHARS = 64 * 1024  # of all calls of a reply
+
+
+@dataclass
+class CallJoiner:
+    """Joins the pieces in which servers send calls of functions.
+
+    A call is known by its index. Some servers begin another one at the same index, with a name and
+    an id of its own; some name neither index nor id, or send arguments that are no text.
+    """
+
+    _calls: list[dict[str, str]] = field(default_factory=list)
+    _at: dict[int, dict[str, str]] = field(default_factory=dict)  # the newest call of each index
+    _chars: int = 0
+
+    def add(self, piece: dict[str, Any]) -> None:
+        """Take a piece.
+
+        Raises:
+            ModelError: The calls of the reply are too long.
+        """
+        function = piece.get('function') or {}
+        name, own_id = str(function.get('name') or ''), str(piece.get('id') or '')
+        index = piece.get('index')
+        index = len(self._calls) - (not name) if index is None else int(index)
+        call = self._at.get(index)
+        if call is None or (name and own_id and own_id != call['id']):
+            call = {'id': own_id or f'call_{len(self._calls) + 1}', 'name': '', 'arguments': ''}
+            self._calls.append(call)
+            self._at[index] = call
+        arguments = function.get('arguments') or ''
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        call['name'] = call['name'] or name
+        call['arguments'] += text
+        self._chars += len(text) + len(name) + 1
+        if self._chars > _MOST_CALL_CHARS:
+            msg = f'the calls of tools in a reply are longer than {_MOST_CALL_CHARS} characters'
+            raise ModelError(msg)
+
+    def end(self) -> tuple[FunctionCall, ...]:
+        """The calls, once."""
+        calls, self._calls, self._at = self._calls, [], {}
+        return tuple(
+            FunctionCall(*(value.encode(errors='replace').decode() for value in call.values()))
+            for call in calls
+        )
+
+
 # Fields in which servers send thoughts, and their words for how a reply ended.
 _THOUGHT_FIELDS = ('reasoning_content', 'reasoning', 'thinking')
 _ENDINGS = {
     **dict.fromkeys(('stop', 'eos', 'eos_token', 'end_turn', 'stop_sequence'), ''),
+    **dict.fromkeys(('tool_calls', 'tool_use', 'function_call'), ''),
     **dict.fromkeys(('max_tokens', 'max_output_tokens'), 'length'),
     **dict.fromkeys(('model_length', 'context_length_exceeded'), 'context'),
     **dict.fromkeys(('content-filter', 'safety', 'sensitive'), 'content_filter'),
-    'function_call': 'tool_calls',
 }
 _PROBLEMS = {
     'length': 'the model was cut off at its limit of {max_tokens} tokens: raise max_tokens',
@@ -265,9 +337,9 @@ class EventReader:
     reply_tokens: int = 0  # of the reply alone
     model: str = ''  # what the server says it is
     _ending: str = ''  # what it last said of why the completion ended
-    _calls_tools: bool = False
     _tail: str = ''  # of the text so far
     _thoughts: ThoughtJoiner = field(default_factory=ThoughtJoiner)
+    _calls: CallJoiner = field(default_factory=CallJoiner)
 
     def read(self, data: str) -> list[ChatChunk]:
         """Read the data of an event, or a body: the pieces of text that it holds.
@@ -287,10 +359,10 @@ class EventReader:
         ending = _ENDINGS.get(self._ending.casefold(), self._ending)
         if ending == 'length' and 0 < self.reply_tokens < max_tokens:
             ending = 'context'
-        if not ending and self._calls_tools:
-            ending = 'tool_calls'
-        text = self._thoughts.end()
-        return ChatChunk(text, ending=ending) if text or ending else None
+        calls = self._calls.end()
+        text = self._thoughts.end(closes=bool(calls))
+        is_empty = not (text or ending or calls)
+        return None if is_empty else ChatChunk(text, ending=ending, calls=calls)
 
     def _events(self, data: str) -> Iterator[dict[str, Any]]:
         """The objects in some data: one; of a server without empty lines between, several."""
@@ -334,7 +406,8 @@ class EventReader:
             raise ReportedError(error_detail(json.dumps(said)), _code_of(choice.get('error')))
         if ending.casefold() not in _NO_ENDING:
             self._ending, self.is_complete = ending, True
-        self._calls_tools = self._calls_tools or bool(delta.get('tool_calls'))
+        for piece in delta.get('tool_calls') or []:
+            self._calls.add(piece)
         text = self._joined(delta)
         # Half of a surrogate pair is legal in JSON, and in no message.
         text = text.encode(errors='replace').decode()
