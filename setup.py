@@ -31,6 +31,7 @@ core = [
     'argcomplete>=1.8',
     'PyYAML>=5.4',
     'httpx>=0.22',
+    'httpx-sse>=0.4',
     'lz4>=3.1',
     'backports.zstd>=1; python_version < "3.14"',
     'mcap>=1.6',

@@ -20,7 +20,7 @@ from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.reasoning.reasoner import Reasoner
-from embodied_r_ros.serving.servers import served_model
+from embodied_r_ros.serving.served import served_model
 from embodied_r_ros.sim.arm.trials import baseline, TrialPlan
 from embodied_r_ros.sim.runs import SimArmConfig
 from embodied_r_ros.types.answers import AnswerKind

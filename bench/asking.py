@@ -25,7 +25,7 @@ from embodied_r_ros.nodes.run import NodeProcesses
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from embodied_r_ros.nodes.transport import transport_environment
 from embodied_r_ros.reasoning.question import Question
-from embodied_r_ros.serving.servers import served_model
+from embodied_r_ros.serving.served import served_model
 from embodied_r_ros.types.deltas import DeltaKind, Item, ItemStatus
 from embodied_r_ros.types.deltas import SemanticDelta as Delta
 from embodied_r_ros.types.geometry import Pose

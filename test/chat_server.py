@@ -38,12 +38,13 @@ class Script:
     finish: str = 'stop'  # why the reply ends
     other_finish: str | None = None  # the same field in the events before
     headers: dict[str, str] = field(default_factory=dict)  # of a reply whose status is not 200
-    status: int = 200
+    status: int = 200  # 0: the connection is closed without a reply
     body: str = ''  # of a reply whose status is not 200
     delay_s: float = 0.0  # before each piece
     hang_after: int = -1  # pieces after which nothing more comes; -1: never
     cut_after: int = -1  # pieces after which the connection breaks; -1: never
     raw: tuple[str, ...] = ()  # lines to send instead of pieces
+    line_end: str = '\n'  # of these
     top: tuple[tuple[str, float], ...] = ()  # alternatives reported for every piece
     content_type: str = 'text/event-stream'
 
@@ -54,6 +55,7 @@ class RecordedRequest:
 
     body: dict[str, Any]
     headers: dict[str, str]
+    path: str = ''
 
     @property
     def text(self) -> str:
@@ -155,15 +157,15 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Http
 
     def do_GET(self) -> None:
-        chat = self.server.chat
-        if self.path == '/health':
+        chat, path = self.server.chat, self.path.partition('?')[0]
+        if path == '/health':
             self._reply(200, '{"status": "ok"}')
-        elif self.path == '/v1/models' and chat.list_scripts:
+        elif path == '/v1/models' and chat.list_scripts:
             script = chat.list_scripts.popleft()
             self._reply(script.status, script.body, script.headers)
-        elif self.path == '/v1/models' and chat.listed:
+        elif path == '/v1/models' and chat.listed:
             self._reply(200, chat.listed)
-        elif self.path == '/v1/models' and chat.models is not None:
+        elif path == '/v1/models' and chat.models is not None:
             self._reply(200, json.dumps({'object': 'list', 'data': chat.models}))
         else:
             self._reply(500, 'Internal Server Error')
@@ -171,7 +173,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         chat = self.server.chat
         body = json.loads(self.rfile.read(int(self.headers['Content-Length'])))
-        request = RecordedRequest(body, dict(self.headers))
+        request = RecordedRequest(body, dict(self.headers), self.path)
         script = chat.take(request)
         disconnected = False
         try:
@@ -180,6 +182,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._reply(401, '{"error": "Unauthorized"}')
             elif refused:
                 self._reply(400, json.dumps({'detail': f'unknown fields {refused}'}))
+            elif not script.status:
+                self.connection.shutdown(socket.SHUT_RDWR)
             elif script.status != 200:
                 self._reply(script.status, script.body, script.headers)
             else:
@@ -192,9 +196,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _stream(self, script: Script, body: dict[str, Any]) -> bool:
         """Send a whole reply; False where the client went away."""
-        self.send_response(200)
-        self.send_header('Content-Type', script.content_type)
-        self.end_headers()
+        kind = {'Content-Type': script.content_type}
+        self._start(200, kind if script.content_type else {})
         if script.thought:
             self._event({'reasoning_content': script.thought}, finish=script.other_finish)
         limit = body.get('max_tokens', body.get('max_completion_tokens'))
@@ -207,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
             if self._client_left(pause_s):
                 return False
             if script.raw:
-                self._write(piece + '\n')
+                self._write(piece + script.line_end)
             elif piece:
                 top = script.top if body.get('logprobs') else ()
                 self._event({'content': piece}, top, script.other_finish)
@@ -247,13 +250,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _reply(self, status: int, text: str, headers: dict[str, str] | None = None) -> None:
         data = text.encode()
-        self.send_response(status)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.send_header('Content-Type', 'application/json')
-        self.send_header('Content-Length', str(len(data)))
-        self.end_headers()
+        own = {'Content-Type': 'application/json', 'Content-Length': str(len(data))}
+        self._start(status, (headers or {}) | own)
         self.wfile.write(data)
+
+    def _start(self, status: int, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
         """Keep the output of tests clean."""

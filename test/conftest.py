@@ -38,9 +38,14 @@ def pytest_configure(config: pytest.Config) -> None:
     home = stack.enter_context(tempfile.TemporaryDirectory(prefix='embodied_r_test_'))
     for name in ('XDG_CACHE_HOME', 'XDG_DATA_HOME', 'XDG_STATE_HOME', 'ROS_LOG_DIR'):
         os.environ[name] = str(Path(home, name.lower()))
+    stack.callback(_end_warm_servers)
     if find_spec('domain_coordinator') is not None:
         coordinator = import_module('domain_coordinator')
         os.environ['ROS_DOMAIN_ID'] = str(stack.enter_context(coordinator.domain_id()))
+
+
+def _end_warm_servers() -> None:
+    import_module('embodied_r_ros.serving.served').end_warm_servers()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -28,7 +28,7 @@ from embodied_r_ros.common.files import code_version, user_name, write_whole
 from embodied_r_ros.common.settings import setting, setting_infos, Settings
 from embodied_r_ros.serving.profiles import load_profile, reasoner_config
 from embodied_r_ros.serving.promotion import in_force, promote, roll_back, Signature, slot_folder
-from embodied_r_ros.serving.servers import served_model
+from embodied_r_ros.serving.served import served_model
 from embodied_r_ros.types.answers import Sampling
 import numpy as np
 

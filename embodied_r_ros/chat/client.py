@@ -57,12 +57,15 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _OK = 200
-_PASSING = {408, 425, 429, 500, 502, 503, 504, 529}  # may be different next time
-_BUSY = {429, 503, 529}
+_BUSY = {429, 503, 529}  # as long as it loads, or others ask it
 _BROKEN = 500
+_PASSING = _BUSY | {_BROKEN, 408, 425, 502, 504}  # may be different next time
+_SENT_ON = {301, 302, 307, 308}
+_MOST_HOPS = 4
 _NO_ACCESS = {401, 403}
 _TURN_S = 0.05  # how late a cancel may be noticed while another request has the turn
 _LEAST_WAIT_S = 0.05  # where a server says 0
+_LONGEST_WAIT_S = 2.0  # between attempts, where it does not say how long
 _NAMES = 8  # of models in a message
 # A server that ignores max_tokens is cut off; tokens of common vocabularies are shorter [chars].
 _TOKEN_CHARS = 256
@@ -89,21 +92,22 @@ class _Attempts:
     def wait_after(self, error: _PassingError) -> None:
         """Wait before the next attempt: as long as the server says, else as the config says.
 
+        A busy server is asked until the deadline.
+
         Raises:
             ModelError: There is no further attempt, or it would come after the deadline.
         """
-        wait_s = error.wait_s
+        wait_s, advice = error.wait_s, 'it wants to be left alone for'
         if wait_s is None:
-            if self._retries == self._config.retries:
+            if error.status not in _BUSY and self._retries >= self._config.retries:
                 raise error
-            wait_s = self._config.backoff_s * 2**self._retries
+            wait_s = min(self._config.backoff_s * 2 ** min(self._retries, 9), _LONGEST_WAIT_S)
             self._retries += 1
-        elif wait_s >= (left_s := self._watch.left_s()):
-            msg = f'{error}; it wants to be left alone for {wait_s:.0f} s, of {left_s:.1f} s left'
+            advice = 'allow more time: the next attempt would be in'
+        if wait_s >= (left_s := self._watch.left_s()):
+            msg = f'{error}; {advice} {wait_s:.0f} s, of {left_s:.1f} s left'
             raise ModelError(msg) from error
-        else:
-            wait_s = max(wait_s, _LEAST_WAIT_S)
-        self._watch.sleep(wait_s)
+        self._watch.sleep(max(wait_s, _LEAST_WAIT_S))
 
 
 @dataclass(frozen=True)
@@ -128,9 +132,12 @@ class HttpChatClient:
         self._config = config
         self._base = config.base_url()
         self._headers = {'Content-Type': 'application/json', 'Accept': 'text/event-stream'}
-        self._token = config.token()
-        if self._token:
-            self._headers['Authorization'] = f'Bearer {self._token}'
+        token = config.token()
+        if token:
+            self._headers['Authorization'] = f'Bearer {token}'
+        own, secrets = config.own_headers()
+        self._headers |= own
+        self._secrets = [secret for secret in (token, *secrets) if secret]
         # An SSL context takes 10 ms to make, so it is made once, and only where one is needed.
         secure = self._base.startswith('https:')
         self._verify: ssl.SSLContext | bool = tls_context() if secure else False
@@ -138,7 +145,7 @@ class HttpChatClient:
         self._accepted_kinds: set[RequestKind] = set()
         self._turn = threading.Lock()  # of the first request of a kind
         self._images_refused: ImagesRefusedError | None = None
-        self._failed_systems = 0  # requests with a system text that broke the server, in a row
+        self._breaks = 0  # requests that broke the server and could be asked otherwise, in a row
         self._spoke = ''  # name that the server gave with its last reply
         self._served: _Served | None = None
         self._adapters: dict[str, _Served] = {}  # those that served so far, by name
@@ -341,57 +348,63 @@ class HttpChatClient:
     def _ask(
         self, request: ChatRequest, watch: Watch, reader: EventReader, terms: Terms
     ) -> Iterator[ChatChunk]:
-        """One request; a second one in a row with a system text that breaks the server is refused.
+        """One request; a second one in a row that breaks the server is refused.
 
-        `transformers serve` has no more to say where a chat template has no system role.
+        Some have no more to say where a chat template has no system role, or of probabilities.
         """
-        has_system = terms.has_system_role and any(m.role == 'system' for m in request.messages)
+        can_differ = any(other != terms for other in other_terms(terms, request, ''))
         try:
             yield from self._ask_once(request, watch, reader, terms)
         except _PassingError as error:
-            self._failed_systems += has_system and error.status == _BROKEN
-            if has_system and error.status == _BROKEN and self._failed_systems > 1:
+            self._breaks += can_differ and error.status == _BROKEN
+            if can_differ and error.status == _BROKEN and self._breaks > 1:
                 raise RefusedError(str(error)) from None
             raise
-        self._failed_systems = 0
+        self._breaks = 0
 
     def _ask_once(
         self, request: ChatRequest, watch: Watch, reader: EventReader, terms: Terms
     ) -> Iterator[ChatChunk]:
         """One request, from its connection to its end."""
-        most = request.sampling.max_tokens * _TOKEN_CHARS
         adapter = self._served.adapter if self._served and self._config.adapters else ''
         body = request_body(request, adapter or self._config.model, terms)
-        call = self._call('POST', '/v1/chat/completions', body)
+        call = self._call('POST', 'chat/completions', body)
         METER.add(CALLS)
-        with self._translate(), Reply(call, watch) as reply:
-            self._require_stream(reply)
-            for line in reply.lines():
-                chunk = self._read(reader, line)
-                if chunk is not None:
-                    most -= max(1, len(chunk.text))
-                    if most < 0:
-                        msg = f'{self._base} ignores max_tokens {request.sampling.max_tokens}'
-                        raise ModelError(msg)
-                    yield chunk
-                if reader.is_complete and not self._awaits_tokens(reader):
-                    return
-            if reader.is_complete:
-                return
-        msg = f'{self._base} ended the reply before the completion was complete'
-        raise _PassingError(msg)
-
-    @staticmethod
-    def _awaits_tokens(reader: EventReader) -> bool:
-        """Tell whether the server may still say how many tokens a complete reply took."""
-        return METER.asks_for_tokens and not reader.tokens and not reader.is_over
-
-    def _read(self, reader: EventReader, line: str) -> ChatChunk | None:
         try:
-            return reader.read(self._blot(line))
+            with self._translate(), self._reply(call, watch) as reply:
+                self._require_events(reply)
+                yield from self._chunks(reply, reader, request.sampling.max_tokens)
+        except _PassingError:
+            if not reader.may_end:
+                raise
+        if not reader.may_end:
+            msg = f'{self._base} ended the reply before the completion was complete'
+            raise _PassingError(msg, status=_BROKEN)
+        if chunk := reader.end(terms.tokens_of(request)):
+            is_asked = request.tools or not chunk.calls
+            yield chunk if is_asked else replace(chunk, ending='tool_calls', calls=())
+
+    def _chunks(self, reply: Reply, reader: EventReader, max_tokens: int) -> Iterator[ChatChunk]:
+        """The pieces of a reply until nothing comes after them."""
+        most = max_tokens * _TOKEN_CHARS
+        for event in reply.events():
+            for chunk in self._read(reader, event):
+                most -= max(1, len(chunk.text))
+                if most < 0:
+                    msg = f'{self._base} ignores max_tokens {max_tokens}'
+                    raise ModelError(msg)
+                yield chunk
+            if reader.is_over:
+                return
+            if reader.is_complete:
+                reply.end_soon()
+
+    def _read(self, reader: EventReader, event: str) -> list[ChatChunk]:
+        try:
+            return reader.read(self._blot(event))
         except ReportedError as error:
-            if error.code in _BUSY:
-                raise _PassingError(str(error)) from None
+            if error.code in _PASSING - {_BROKEN}:
+                raise _PassingError(str(error), status=error.code) from None
             if error.code in REFUSALS or reads_as_refusal(error.detail):
                 raise RefusedError(str(error), error.detail) from None
             raise
@@ -399,7 +412,7 @@ class HttpChatClient:
     def _call(self, method: str, path: str, body: bytes = b'') -> HttpCall:
         return HttpCall(
             method,
-            self._base + path,
+            self._config.address(path),
             self._headers,
             body,
             self._config.connect_timeout_s,
@@ -408,9 +421,35 @@ class HttpChatClient:
             trust_env=not self._config.is_loopback(),
         )
 
-    def _require_stream(self, reply: Reply) -> None:
+    @contextmanager
+    def _reply(self, call: HttpCall, watch: Watch) -> Iterator[Reply]:
+        """The reply to a request, from where the server sends it on to."""
+        for _ in range(_MOST_HOPS):
+            with Reply(call, watch) as reply:
+                place = reply.headers.get('location') if reply.status in _SENT_ON else None
+                if place is None:
+                    yield reply
+                    return
+            call = self._sent_on(call, self._blot(place))
+        msg = f'{self._base} sends requests on and on: give the URL where they are to go'
+        raise ModelError(msg)
+
+    def _sent_on(self, call: HttpCall, place: str) -> HttpCall:
+        """The call to where a server sends it: not to another host, which would get the token."""
+        try:
+            url, before = httpx.URL(call.url).join(place), httpx.URL(call.url)
+            is_safer = (before.scheme, url.scheme) == ('http', 'https')
+            is_same = url.host == before.host and (url.scheme == before.scheme or is_safer)
+        except (httpx.InvalidURL, ValueError):
+            is_same = False
+        if not is_same:
+            msg = f'{self._base} sends requests on to {place}: give that URL, if it is meant'
+            raise ModelError(msg)
+        return replace(call, url=str(url), verify=tls_context() if is_safer else call.verify)
+
+    def _require_events(self, reply: Reply) -> None:
         """Raise the error in a reply that is no stream of events."""
-        if reply.status == _OK and reply.content_type.startswith('text/event-stream'):
+        if reply.status == _OK and reply.has_events():
             return
         detail = error_detail(self._blot(reply.text()))
         if reply.status == _OK:
@@ -436,8 +475,10 @@ class HttpChatClient:
         raise ModelError(msg)
 
     def _blot(self, text: str) -> str:
-        """A server's text without the token: texts are shown and recorded, and some repeat it."""
-        return text.replace(self._token, '...') if self._token else text
+        """A server's text without secrets: texts are shown and recorded, and some repeat them."""
+        for secret in self._secrets:
+            text = text.replace(secret, '...')
+        return text
 
     @contextmanager
     def _translate(self) -> Iterator[None]:
@@ -460,7 +501,7 @@ class HttpChatClient:
         except httpx.HTTPError as error:
             reason = str(error) or type(error).__name__
             msg = f'{self._base} broke the connection: {reason}'
-            raise _PassingError(msg) from error
+            raise _PassingError(msg, status=_BROKEN) from error
 
     def _identify(self, watch: Watch) -> _Served:
         """Ask the server what it serves, and refuse another model than the config names."""
@@ -495,10 +536,10 @@ class HttpChatClient:
     def _list_models(self, watch: Watch) -> dict[str, dict[str, Any]]:
         """Entries of the server's list of models by id; empty where it has none to give."""
         # `transformers serve` lists a download cache instead, and fails where there is none.
-        with self._translate(), Reply(self._call('GET', '/v1/models'), watch) as reply:
-            if reply.status in _BUSY and (wait_s := reply.wanted_wait_s()) is not None:
+        with self._translate(), self._reply(self._call('GET', 'models'), watch) as reply:
+            if reply.status in _BUSY:
                 msg = f'{self._base} failed with status {reply.status}'
-                raise _PassingError(msg, wait_s)
+                raise _PassingError(msg, reply.wanted_wait_s(), reply.status)
             text = self._blot(reply.text()) if reply.status == _OK else ''
         try:
             return {str(entry['id']): entry for entry in json.loads(text)['data']}

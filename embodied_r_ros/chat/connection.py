@@ -11,6 +11,7 @@ import base64
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
+from itertools import chain
 import json
 import re
 import time
@@ -20,6 +21,7 @@ from embodied_r_ros.chat.protocol import ChatMessage
 from embodied_r_ros.common.errors import CancelledError, DeadlineError, ModelError
 from embodied_r_ros.common.work import METER
 import httpx
+from httpx_sse import EventSource
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
@@ -33,9 +35,12 @@ Value = TypeVar('Value')
 # How late a cancel may be noticed [s]; an Event cannot be waited for by asyncio.
 _POLL_S = 0.05
 _CLOSE_S = 1.0  # most that closing a connection may take [s]
-# Of a line, or of a body that is read whole. Parsing holds the interpreter, and with it every
+_AFTER_END_S = 1.0  # in which more may come after a server has said that a reply is complete [s]
+# Of an event, or of a body that is read whole. Parsing holds the interpreter, and with it every
 # callback of the node: a few milliseconds for so much.
 _MAX_BYTES = 512 * 1024
+_BYTE_ORDER_MARK = b'\xef\xbb\xbf'
+_EVENT_START = re.compile(rb'(?:data|event|id|retry)?:|\{')
 
 
 class Watch:
@@ -101,6 +106,10 @@ class Reply:
         self._url = call.url
         self._loop = asyncio.new_event_loop()
         self._response: httpx.Response | None = None
+        self._body: AsyncIterator[bytes] | None = None
+        self._start = b''  # of the body, which was looked at
+        self._since_event = 0  # bytes
+        self._patience_s: float | None = None
         # The watch bounds every wait but the one for a connection, which has its own bound.
         timeout = httpx.Timeout(None, connect=call.connect_timeout_s)
         self._client = httpx.AsyncClient(
@@ -118,27 +127,52 @@ class Reply:
             self.close()
             raise
 
-    def lines(self) -> Iterator[str]:
-        """Yield the lines of the body as they come.
+    def has_events(self) -> bool:
+        """Tell whether the body is a stream of events, or JSON: by its type, or its beginning.
 
         Raises:
             DeadlineError, CancelledError: As the watch says.
-            ModelError: A line is longer than 512 KiB.
             httpx.HTTPError: The connection failed.
         """
-        # httpx also splits lines at characters that JSON strings may hold, such as U+2028.
-        rest = b''
+        is_stream = 'event-stream' in self.content_type.casefold()
+        return is_stream or bool(_EVENT_START.match(self._begin()))
+
+    def events(self) -> Iterator[str]:
+        """Yield the data of the events as they come; a body of JSON is one.
+
+        Raises:
+            DeadlineError, CancelledError: As the watch says.
+            ModelError: An event has more than 512 KiB.
+            httpx.HTTPError: The connection failed.
+        """
+        if self._begin().startswith(b'{'):
+            yield self.text()
+            return
+        # An event that the end of the body cuts off counts too.
+        stream = chain(self._bounded(), [b'\n\n'])
+        kind = {'Content-Type': 'text/event-stream; charset=utf-8'}
+        for event in EventSource(httpx.Response(_OK, headers=kind, content=stream)).iter_sse():
+            self._since_event = 0
+            if event.data.strip():
+                yield event.data
+
+    def end_soon(self) -> None:
+        """Take that the reply is complete: what does not come at once is not waited for."""
+        self._patience_s = _AFTER_END_S
+
+    def _begin(self) -> bytes:
+        """The body from its first byte that is not blank, as far as it is there."""
+        while not self._start and (piece := self._next_piece()) is not None:
+            self._start = piece.removeprefix(_BYTE_ORDER_MARK).lstrip()
+        return self._start
+
+    def _bounded(self) -> Iterator[bytes]:
         for piece in self._pieces():
-            rest += piece
-            if b'\n' in piece:
-                *lines, rest = rest.split(b'\n')
-                for line in lines:
-                    yield line.decode(errors='replace').rstrip('\r')
-            if len(rest) > _MAX_BYTES:
-                msg = f'{self._url} sent a line of more than {_MAX_BYTES} bytes'
+            self._since_event += len(piece)
+            if self._since_event > _MAX_BYTES:
+                msg = f'{self._url} sent an event of more than {_MAX_BYTES} bytes'
                 raise ModelError(msg)
-        if rest:
-            yield rest.decode(errors='replace')
+            yield piece
 
     def text(self) -> str:
         """Read the body, up to 512 KiB of it.
@@ -173,10 +207,16 @@ class Reply:
             return None
 
     def _pieces(self) -> Iterator[bytes]:
-        assert self._response is not None  # mypy.
-        pieces = self._response.aiter_bytes()
-        while (piece := self._wait(_next(pieces))) is not None:
+        start, self._start = self._start, b''
+        if start:
+            yield start
+        while (piece := self._next_piece()) is not None:
             yield piece
+
+    def _next_piece(self) -> bytes | None:
+        assert self._response is not None  # mypy.
+        self._body = self._body or self._response.aiter_bytes()
+        return self._wait(_next(self._body, self._patience_s))
 
     def close(self) -> None:
         """End the connection; the server notices."""
@@ -217,12 +257,14 @@ class Reply:
             raise
 
 
-async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
-    async for piece in pieces:
-        return piece
+async def _next(pieces: AsyncIterator[bytes], patience_s: float | None) -> bytes | None:
+    """The next piece; None: there is none, or it does not come in time."""
+    with suppress(StopAsyncIteration, asyncio.TimeoutError):
+        return await asyncio.wait_for(pieces.__anext__(), patience_s)
     return None
 
 
+_OK = 200
 # Status codes of a server that does not understand a request, or a part of it.
 REFUSALS = frozenset({400, 404, 405, 413, 415, 422, 501})
 # Fields that can be left out, with the words by which servers name them.
@@ -267,8 +309,13 @@ class Terms:
 
     left_out: frozenset[str] = frozenset()  # optional fields that it refuses
     limit_field: str = 'max_tokens'
+    most_tokens: int = 0  # for which it has room; 0: as many as are asked for
     has_system_role: bool = True
     model: str = ''  # its only model, which it wants named; empty: it need not be
+
+    def tokens_of(self, request: ChatRequest) -> int:
+        """How many tokens a reply may have."""
+        return min(request.sampling.max_tokens, self.most_tokens or request.sampling.max_tokens)
 
 
 def request_body(request: ChatRequest, model: str, terms: Terms | None = None) -> bytes:
@@ -285,7 +332,7 @@ def request_body(request: ChatRequest, model: str, terms: Terms | None = None) -
     body: dict[str, Any] = {
         'messages': [_message(message) for message in messages],
         'stream': True,
-        terms.limit_field: sampling.max_tokens,
+        terms.limit_field: terms.tokens_of(request),
         'temperature': sampling.temperature,
         'top_p': sampling.top_p,
     }
@@ -371,6 +418,21 @@ _TOO_LONG = re.compile(
     r'context (?:length|size|window)|too (?:long|large|many tokens)|maximum.{0,30}tokens|exceed',
     re.IGNORECASE,
 )
+# How servers name the most tokens of a reply; their context; and the tokens of a prompt.
+_MOST_TOKENS = re.compile(
+    r'at most (\d+) (?:completion|output)|less than or equal to\W{0,3}(\d+)|'
+    r'> (\d+), which is the max|range of max_\w+[^\[]{0,20}\[\s*\d+\s*,\s*(\d+)',
+    re.IGNORECASE,
+)
+_CONTEXT = re.compile(
+    r'context (?:length|window|size)\D{0,30}(\d+)|must be <= (\d+)|with (\d+) maximum context',
+    re.IGNORECASE,
+)
+_PROMPT_TOKENS = re.compile(
+    r'(\d+) (?:`?inputs?`? tokens|(?:tokens? (?:from|in)|in) the (?:input|prompt|messages))|'
+    r'prompt contains (\d+)',
+    re.IGNORECASE,
+)
 _MODEL_WANTED = re.compile(
     r"\bmodel\b.{0,60}(?:required|missing|must|not found|not exist|provide|specif|select|unknown|"
     r"invalid|empty|no such|null)|(?:required|missing|provide|specify|select|unknown|invalid|"
@@ -420,6 +482,17 @@ def reads_as_too_long(detail: str) -> bool:
     return bool(_TOO_LONG.search(detail))
 
 
+def room_for_tokens(detail: str, wanted: int) -> int:
+    """Tokens of a reply for which a server has room that refused so many; 0: it names none."""
+    text = re.sub(r'(?<=\d),(?=\d{3}\b)', '', detail)
+    most, context, prompt = (
+        next((int(number) for number in found.groups() if number), 0) if found else 0
+        for found in (kind.search(text) for kind in (_MOST_TOKENS, _CONTEXT, _PROMPT_TOKENS))
+    )
+    room = most or (context - prompt if context and prompt else 0)
+    return max(0, min(room, wanted - 1))  # some take less than the whole of what they name
+
+
 def wants_model(detail: str) -> bool:
     """Tell whether a refusal is about a model that was not named."""
     return bool(_MODEL_WANTED.search(detail))
@@ -452,6 +525,9 @@ def other_terms(terms: Terms, request: ChatRequest, detail: str) -> Iterator[Ter
     other_limit = _LIMITS[terms.limit_field == _LIMITS[0]]
     has_system = terms.has_system_role and any(m.role == 'system' for m in request.messages)
     is_long = reads_as_too_long(detail)
+    if room := room_for_tokens(detail, terms.tokens_of(request)):
+        yield replace(terms, most_tokens=room)
+        return
     if named and not is_long:
         yield replace(terms, left_out=terms.left_out | named)
     if other_limit in text or (terms.limit_field in text and not is_long):

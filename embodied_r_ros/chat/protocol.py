@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 import json
 import math
+import re
 import time
 from typing import Any, Protocol, TYPE_CHECKING
 
@@ -303,14 +304,28 @@ _THOUGHT_FIELDS = ('reasoning_content', 'reasoning', 'thinking')
 _ENDINGS = {
     **dict.fromkeys(('stop', 'eos', 'eos_token', 'end_turn', 'stop_sequence'), ''),
     **dict.fromkeys(('tool_calls', 'tool_use', 'function_call'), ''),
-    **dict.fromkeys(('max_tokens', 'max_output_tokens', 'model_length'), 'length'),
+    **dict.fromkeys(('max_tokens', 'max_output_tokens'), 'length'),
+    **dict.fromkeys(('model_length', 'context_length_exceeded'), 'context'),
     **dict.fromkeys(('content-filter', 'safety', 'sensitive'), 'content_filter'),
 }
+_PROBLEMS = {
+    'length': 'the model was cut off at its limit of {max_tokens} tokens: raise max_tokens',
+    'context': 'the model was cut off where the context of its server was full: give the server a '
+    'longer context, or shorten the prompt (token_budget)',
+    'content_filter': 'a content filter of the server ended the reply: ask in other words',
+    'tool_calls': 'the model called a tool in place of an answer: serve it without tools',
+}
+_NO_ENDING = {'', 'none', 'null'}
+_DONE = '[DONE]'
+_DECODER = json.JSONDecoder()
+_ANSWER_END = '</answer>'
+_BLANKS = re.compile(r'\s*')
+_TAIL_CHARS = 32  # that blanks may follow the end of an answer
 
 
 @dataclass
 class EventReader:
-    """Reads the lines of a server-sent event stream, one completion from its start to its end.
+    """Reads the data of events, one completion from its start to its end.
 
     Some servers take the text inside `<think>` out of the completion and send it as a field of its
     own. It is put back, so that a completion reads the same from every server.
@@ -319,60 +334,86 @@ class EventReader:
     is_complete: bool = False  # the server said that the completion is complete
     is_over: bool = False  # nothing comes after it
     tokens: int = 0  # of prompt and reply so far; 0: the server does not tell
+    reply_tokens: int = 0  # of the reply alone
     model: str = ''  # what the server says it is
+    _ending: str = ''  # what it last said of why the completion ended
+    _tail: str = ''  # of the text so far
     _thoughts: ThoughtJoiner = field(default_factory=ThoughtJoiner)
     _calls: CallJoiner = field(default_factory=CallJoiner)
 
-    def read(self, line: str) -> ChatChunk | None:
-        """Read one line; None where it holds no text.
+    def read(self, data: str) -> list[ChatChunk]:
+        """Read the data of an event, or a body: the pieces of text that it holds.
 
         Raises:
-            ModelError: The line is not of the protocol, or reports an error of the server.
+            ModelError: It is not of the protocol, or reports an error of the server.
         """
-        if not line.startswith('data:'):
-            return None
-        data = line[len('data:') :].strip()
-        if data == '[DONE]':
-            self.is_complete = self.is_over = True
-            calls = self._calls.end()
-            text = self._thoughts.end(closes=bool(calls))
-            return ChatChunk(text, calls=calls) if text or calls else None
-        event = _parse(data)
+        return [chunk for event in self._events(data) if (chunk := self._read_event(event))]
+
+    @property
+    def may_end(self) -> bool:
+        """Whether nothing is missing: the server said so, or the answer is closed."""
+        return self.is_complete or self._tail.rstrip().endswith(_ANSWER_END)
+
+    def end(self, max_tokens: int) -> ChatChunk | None:
+        """What is left to say at the end, and why it ended, of so many tokens; None: nothing."""
+        ending = _ENDINGS.get(self._ending.casefold(), self._ending)
+        if ending == 'length' and 0 < self.reply_tokens < max_tokens:
+            ending = 'context'
+        calls = self._calls.end()
+        text = self._thoughts.end(closes=bool(calls))
+        is_empty = not (text or ending or calls)
+        return None if is_empty else ChatChunk(text, ending=ending, calls=calls)
+
+    def _events(self, data: str) -> Iterator[dict[str, Any]]:
+        """The objects in some data: one; of a server without empty lines between, several."""
+        at = 0
+        while (at := _BLANKS.match(data, at).end()) < len(data):  # type: ignore[union-attr]
+            if data.startswith(_DONE, at):
+                self.is_complete = self.is_over = True
+                return
+            event, at = _parse(data, at)
+            yield event
+
+    def _read_event(self, event: dict[str, Any]) -> ChatChunk | None:
         self.model = str(event.get('model') or self.model)
-        self._note_usage(event.get('usage'))
+        self._note_usage(event)
         choices = event.get('choices') or []
         if not choices:
             return None
         try:
             return self._choice(choices[0])
         except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-            msg = f'an event is not a chat completion chunk ({error!r}): {data[:200]}'
+            msg = f'an event is not a chat completion chunk ({error!r}): {str(event)[:200]}'
             raise ModelError(msg) from None
 
-    def _note_usage(self, usage: Any) -> None:
+    def _note_usage(self, event: dict[str, Any]) -> None:
         """Count the tokens of a reply; some servers tell so with each event, of all until then."""
+        usage = event.get('usage')
         total = usage.get('total_tokens') if isinstance(usage, dict) else None
         if isinstance(total, int) and total > self.tokens:
             METER.add(TOKENS, total - self.tokens)
             self.tokens = total
+        for counts, name in ((usage, 'completion_tokens'), (event.get('timings'), 'predicted_n')):
+            count = counts.get(name) if isinstance(counts, dict) else None
+            self.reply_tokens = count if isinstance(count, int) else self.reply_tokens
 
     def _choice(self, choice: dict[str, Any]) -> ChatChunk | None:
-        delta = choice.get('delta') or {}
-        # Some servers send an empty reason with every piece.
+        # A body that is no stream has a whole message; one of plain completions has a text.
+        delta = choice.get('delta') or choice.get('message') or {'content': choice.get('text')}
         ending = str(choice.get('finish_reason') or '')
-        self.is_complete = self.is_complete or bool(ending)
+        if ending.casefold() == 'error':
+            said = choice if choice.get('error') else delta.get('content') or 'it does not say why'
+            raise ReportedError(error_detail(json.dumps(said)), _code_of(choice.get('error')))
+        if ending.casefold() not in _NO_ENDING:
+            self._ending, self.is_complete = ending, True
         for piece in delta.get('tool_calls') or []:
             self._calls.add(piece)
-        calls = self._calls.end() if self.is_complete else ()
         text = self._joined(delta)
-        if self.is_complete:
-            text += self._thoughts.end(closes=bool(calls))
         # Half of a surrogate pair is legal in JSON, and in no message.
         text = text.encode(errors='replace').decode()
+        self._tail = (self._tail + text)[-_TAIL_CHARS:]
         tokens = _alternatives(choice.get('logprobs'))
-        ending = _ENDINGS.get(ending.casefold(), ending)
-        is_empty = not (text or tokens or ending or calls)
-        return None if is_empty else ChatChunk(text, tokens, ending, calls)
+        return ChatChunk(text, tokens) if text or tokens else None
 
     def _joined(self, delta: dict[str, Any]) -> str:
         """The text of an event, with the tags at the changes between thoughts and text."""
@@ -397,44 +438,54 @@ class ReportedError(ModelError):
         self.code = code
 
 
-def _parse(data: str) -> dict[str, Any]:
-    """JSON object of an event.
+def _parse(data: str, start: int) -> tuple[dict[str, Any], int]:
+    """JSON object of an event that begins at a place, and where it ends.
 
     Raises:
         ModelError: It is none, or it is the server's own error.
     """
     try:
-        event = json.loads(data)
+        event, end = _DECODER.raw_decode(data, start)
     except (ValueError, RecursionError):
         # `transformers serve` does not escape the messages of its errors.
-        msg = f'the stream holds what is not JSON: {data[:200]}'
+        msg = f'the stream holds what is not JSON: {data[start : start + 200]}'
         raise ModelError(msg) from None
     if not isinstance(event, dict):
-        msg = f'the stream holds JSON that is no object: {data[:200]}'
+        msg = f'the stream holds JSON that is no object: {data[start : start + 200]}'
         raise ModelError(msg)
     if error := event.get('error'):
         # vLLM begins the stream before it looks at every part of the request.
-        code = error.get('code') if isinstance(error, dict) else None
-        raise ReportedError(error_detail(data), code if isinstance(code, int) else 0)
-    return event
+        raise ReportedError(error_detail(data[start:end]), _code_of(error))
+    return event, end
 
 
-def _alternatives(logprobs: dict[str, Any] | None) -> tuple[TokenAlternatives, ...]:
-    """Tokens with their alternatives; what a server gives no probability is left out."""
-    content = (logprobs or {}).get('content') or []
-    tokens = []
-    for entry in filter(None, content):
-        top = tuple(
-            (str(other['token']), float(other['logprob']))
-            for other in filter(None, entry.get('top_logprobs') or [])
-            if other.get('logprob') is not None
-        )
-        token, logprob = str(entry['token']), entry.get('logprob')
-        if logprob is None and top:
-            logprob = dict(top).get(token, -math.inf)
-        if logprob is not None:
-            tokens.append(TokenAlternatives(token, float(logprob), top))
-    return tuple(tokens)
+def _code_of(error: Any) -> int:
+    """The status code of an error that a server reports; 0: it gives none."""
+    code = error.get('code') if isinstance(error, dict) else None
+    return int(code) if isinstance(code, (int, str)) and str(code).isdecimal() else 0
+
+
+def _alternatives(logprobs: Any) -> tuple[TokenAlternatives, ...]:
+    """Tokens with their alternatives; what is in another form is none, and loses no text."""
+    content = logprobs.get('content') if isinstance(logprobs, dict) else None
+    try:
+        tokens = [_token(entry) for entry in filter(None, content or [])]
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return ()
+    return tuple(token for token in tokens if token)
+
+
+def _token(entry: dict[str, Any]) -> TokenAlternatives | None:
+    """A token with its alternatives; what a server gives no probability is left out."""
+    top = tuple(
+        (str(other['token']), float(other['logprob']))
+        for other in filter(None, entry.get('top_logprobs') or [])
+        if other.get('logprob') is not None
+    )
+    token, logprob = str(entry['token']), entry.get('logprob')
+    if logprob is None and top:
+        logprob = dict(top).get(token, -math.inf)
+    return None if logprob is None else TokenAlternatives(token, float(logprob), top)
 
 
 def ending_problem(text: str, ending: str, max_tokens: int) -> str:
@@ -445,13 +496,12 @@ def ending_problem(text: str, ending: str, max_tokens: int) -> str:
         ending: Why it ended (see `ChatChunk`).
         max_tokens: Tokens that it could have.
     """
-    if ending == 'length':
-        return f'the model was cut off at its limit of {max_tokens} tokens: raise max_tokens'
-    if ending == 'content_filter':
-        return 'a content filter of the server ended the reply: ask in other words'
-    if not text.strip():
-        return 'the model said nothing: its reply is empty'
-    return ''
+    if text.strip() and ending == 'tool_calls':
+        return ''
+    told = _PROBLEMS.get(
+        ending, '' if text.strip() else 'the model said nothing: its reply is empty'
+    )
+    return told.format(max_tokens=max_tokens)
 
 
 def error_detail(body: str) -> str:

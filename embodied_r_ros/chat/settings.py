@@ -8,9 +8,10 @@ import hashlib
 import ipaddress
 import os
 from pathlib import Path
+import re
 import ssl
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.settings import setting, Settings
@@ -49,6 +50,14 @@ class ChatConfig(Settings):
         'EMBODIED_R_TOKEN',
         'environment variable that holds the access token; with _FILE added, names its file',
     )
+    headers: tuple[str, ...] = setting(
+        ('',),
+        'further headers, NAME: VALUE, in which $VARIABLE stands for that environment variable; '
+        'an empty one is none',
+    )
+    query: tuple[str, ...] = setting(
+        ('',), 'what is added to every URL, NAME=VALUE; an empty one is nothing'
+    )
 
     def __post_init__(self) -> None:
         """Check the settings, and that the URL is one; take the model's name out of it."""
@@ -70,9 +79,45 @@ class ChatConfig(Settings):
             )
             raise ConfigError(msg)
 
+        for header in filter(None, self.headers):
+            _check_header(header)
+        for entry in filter(None, self.query):
+            if not entry.partition('=')[2]:
+                msg = f'query has {entry!r}: expected NAME=VALUE'
+                raise ConfigError(msg)
+
     def base_url(self) -> str:
         """URL without a trailing slash and without /v1."""
         return self.url.rstrip('/').removesuffix('/v1').rstrip('/')
+
+    def address(self, path: str) -> str:
+        """URL of a part of the API, such as 'models'.
+
+        A URL that ends with /chat/completions is that of a server without /v1.
+        """
+        root = self.url.rstrip('/').removesuffix('/chat/completions')
+        root = root if root != self.url.rstrip('/') else f'{self.base_url()}/v1'
+        query = urlencode([entry.partition('=')[::2] for entry in self.query if entry])
+        return f'{root}/{path}{query and "?"}{query}'
+
+    def own_headers(self) -> tuple[dict[str, str], list[str]]:
+        """The further headers, and those of their values that are secret.
+
+        Raises:
+            ConfigError: A variable is not set, or its value would travel unencrypted.
+        """
+        headers, secrets = {}, []
+        for header in filter(None, self.headers):
+            name, value = (part.strip() for part in header.split(':', 1))
+            for variable in _VARIABLE.findall(value):
+                secret = self._secret(variable)
+                if not secret:
+                    msg = f'header {name} is ${variable}: set that environment variable'
+                    raise ConfigError(msg)
+                secrets.append(secret)
+                value = value.replace(f'${variable}', secret)
+            headers[name] = value
+        return headers, secrets
 
     def is_loopback(self) -> bool:
         """Tell whether the server is on this machine, as far as its address says."""
@@ -84,14 +129,40 @@ class ChatConfig(Settings):
         Raises:
             ConfigError: It cannot be read or is none, or it would travel unencrypted.
         """
-        token = token_from_environment(self.token_variable)
-        if token and urlsplit(self.url).scheme == 'http' and not self.is_loopback():
+        return self._secret(self.token_variable)
+
+    def _secret(self, variable: str) -> str:
+        secret = token_from_environment(variable)
+        if secret and urlsplit(self.url).scheme == 'http' and not self.is_loopback():
             msg = (
-                f'a token is set ({self.token_variable}) and {self.url} is not encrypted: '
+                f'a token is set ({variable}) and {self.url} is not encrypted: '
                 'use https, or an SSH tunnel to 127.0.0.1'
             )
             raise ConfigError(msg)
-        return token
+        return secret
+
+
+_HEADER = re.compile(r'[\w!#$%&\'*+.^`|~-]+\s*:\s*[^\s].*')
+_VARIABLE = re.compile(r'\$([A-Za-z_]\w*)')
+_SECRET_NAME = re.compile(r'key|token|auth|secret|password|cookie', re.IGNORECASE)
+
+
+def _check_header(header: str) -> None:
+    """Refuse what is no header, and a secret that stands where others read it.
+
+    Raises:
+        ConfigError: It is such.
+    """
+    name = header.partition(':')[0].strip()
+    if not _HEADER.fullmatch(header):
+        msg = f'headers has one of the name {name!r}: expected NAME: VALUE'
+        raise ConfigError(msg)
+    if _SECRET_NAME.search(name) and not _VARIABLE.search(header):
+        msg = (
+            f'header {name} has its value in the settings: expected $VARIABLE, the name of an '
+            'environment variable that holds it'
+        )
+        raise ConfigError(msg)
 
 
 def _is_server_url(url: str) -> bool:

@@ -53,7 +53,7 @@ from embodied_r_ros.episodes.recall_report import (
 from embodied_r_ros.reasoning.image_targets import asked_kind
 from embodied_r_ros.reasoning.question import Phase, Question, question_problem, ReasonerConfig
 from embodied_r_ros.serving.profiles import load_profile, reasoner_config, what_leaves
-from embodied_r_ros.serving.servers import served_model, served_reasoner
+from embodied_r_ros.serving.served import served_model, served_reasoner
 from embodied_r_ros.view.sheet import write_place_picture
 from tqdm import tqdm
 
@@ -251,7 +251,8 @@ def _reasoner(args: argparse.Namespace) -> AbstractContextManager[ChatConfig | N
             raise InputError(msg)
     if profile and load_profile(profile).has_no_model:
         return nullcontext()
-    return served_reasoner(profile, say) if profile else served_model(args.model, say)
+    serve, named = (served_reasoner, profile) if profile else (served_model, args.model)
+    return serve(named, say, stays=True)
 
 
 def _sight(args: argparse.Namespace) -> Seer:

@@ -68,7 +68,7 @@ def _camera(topic: str) -> Diagnosis:
 
 def _transport() -> Diagnosis:
     # Imported here: it needs ROS, whose absence is a finding and not a failure of the doctor.
-    from embodied_r_ros.nodes.transport import measure
+    from embodied_r_ros.nodes.transport_check import measure
 
     try:
         return transport_check(measure())
@@ -77,7 +77,7 @@ def _transport() -> Diagnosis:
 
 
 def _other_publisher() -> Diagnosis:
-    from embodied_r_ros.nodes.transport import measure
+    from embodied_r_ros.nodes.transport_check import measure
 
     print('and 60 from a process with the settings of this shell ...', file=sys.stderr)
     try:

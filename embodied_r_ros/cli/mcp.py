@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.cli.arguments import say, some_path, some_text
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.serving.profiles import reasoner_config
-from embodied_r_ros.serving.servers import served_model
+from embodied_r_ros.serving.served import served_model
 from embodied_r_ros.view.mcp_server import make_server, recording_server, RecordingTools
 
 if TYPE_CHECKING:

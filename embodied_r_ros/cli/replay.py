@@ -20,7 +20,7 @@ from embodied_r_ros.episodes.replay import (
     replay_table,
 )
 from embodied_r_ros.episodes.replay_deltas import OtherScene, pairs_table, perceive_again
-from embodied_r_ros.serving.servers import served_model
+from embodied_r_ros.serving.served import served_model
 from tqdm import tqdm
 
 if TYPE_CHECKING:

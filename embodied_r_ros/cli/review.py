@@ -14,7 +14,7 @@ from embodied_r_ros.cli.arguments import say, some_path, some_text
 from embodied_r_ros.episodes.offline import ask_about, RecordingScene
 from embodied_r_ros.episodes.replay import read_report
 from embodied_r_ros.serving.profiles import reasoner_config
-from embodied_r_ros.serving.servers import served_model
+from embodied_r_ros.serving.served import served_model
 from embodied_r_ros.view.review.library import Library
 from embodied_r_ros.view.review.pages import ReviewService
 from embodied_r_ros.view.review.recording import rows_by_episode

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.cli.arguments import say, some_path, some_text
 from embodied_r_ros.common.processes import ServiceManager
 from embodied_r_ros.serving.profiles import load_profile, profile_names, ROLES
+from embodied_r_ros.serving.served import end_warm_servers
 from embodied_r_ros.serving.servers import ModelServers
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add('--allow-remote', action='store_true', help='let other machines reach the servers')
     add('--log-dir', type=some_path, help='folder of the logs (default: in ~/.local/state)')
+    add('--stop', action='store_true', help='end the servers that stayed after `ask`, and end')
     add('--dry-run', action='store_true', help='check everything and print the command lines')
 
 
@@ -42,6 +44,10 @@ def main(args: argparse.Namespace) -> int:
     if args.list:
         for name in profile_names():
             print(f'{name:12} {load_profile(name).description}')
+        return 0
+    if args.stop:
+        for model in end_warm_servers():
+            say(f'{model}: ended')
         return 0
     profile = load_profile(args.profile).with_overrides(args.only, args.host, args.follow or '')
     servers = ModelServers(profile, args.log_dir, allow_remote=args.allow_remote, say=say)

@@ -15,7 +15,7 @@ from embodied_r_ros.cli.arguments import add_settings, given_settings, say, some
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.serving.profiles import load_profile
-from embodied_r_ros.serving.servers import served_model
+from embodied_r_ros.serving.served import served_model
 from embodied_r_ros.sim import require_arm, require_simulator
 from embodied_r_ros.sim.runs import IndoorConfig, ROBOTS_OF_TASKS, SimArmConfig
 from tqdm import tqdm

@@ -68,10 +68,18 @@ def _first_existing(roots: list[Path], parts: tuple[str, ...]) -> Path:
     raise ConfigError(msg)
 
 
-def data_folder(name: str) -> Path:
-    """Folder of data of one kind, where the XDG base directory specification has a user's data."""
-    data = os.environ.get('XDG_DATA_HOME', '') or '~/.local/share'
-    return Path(data).expanduser() / 'embodied_r_ros' / name
+_USER_FOLDERS = {'data': '~/.local/share', 'cache': '~/.cache', 'state': '~/.local/state'}
+
+
+def user_folder(kind: str, name: str) -> Path:
+    """Folder of a user's files, where the XDG base directory specification has them.
+
+    Args:
+        kind: `data`, `state`, or `cache` for what can be made anew.
+        name: What is in it.
+    """
+    base = os.environ.get(f'XDG_{kind.upper()}_HOME', '') or _USER_FOLDERS[kind]
+    return Path(base).expanduser() / 'embodied_r_ros' / name
 
 
 _GIT_TIMEOUT_S = 5.0

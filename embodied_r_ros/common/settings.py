@@ -102,7 +102,8 @@ def config_from_mapping(kind: type[Config], values: Mapping[str, Any]) -> Config
             hint = f'did you mean {near[0]!r}?' if near else f'known: {", ".join(names)}'
             msg = f'{kind.__name__} has no setting {name!r}: {hint}'
             raise ConfigError(msg)
-    return kind(**values)
+    given = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+    return kind(**given)
 
 
 _MAX_BYTES = 1024 * 1024

@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.geometry import Pose
     from embodied_r_ros.types.images import StampedImage
 
-_INFO_S = 10.0
 _HELD_KEYFRAMES = 16  # which another look for a question can be at
 
 # Shows progress over images, knowing how many are expected (None: unknown).
@@ -300,7 +299,7 @@ class SceneAsker:
         client = HttpChatClient(chat) if chat else None
         try:
             if client:
-                client.info(_INFO_S)
+                client.info(config.deadline_s)
         except ModelError as error:
             raise InputError(str(error)) from None
         self._scene, self._map = scene, _map_to_tell(scene, config)

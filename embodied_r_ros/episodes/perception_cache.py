@@ -24,7 +24,7 @@ from embodied_r_ros.bags.sources import IMAGE_SUFFIXES
 from embodied_r_ros.chat.cache import cache_key
 from embodied_r_ros.chat.settings import file_sum
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.files import package_version, write_whole
+from embodied_r_ros.common.files import package_version, user_folder, write_whole
 from embodied_r_ros.types.deltas import (
     DeltaKind,
     Item,
@@ -65,12 +65,6 @@ class Perceived:
     keyframes: Callable[[], Sequence[Keyframe]] = tuple  # the newest, as they were looked at
 
 
-def cache_folder() -> Path:
-    """Folder of what was perceived, as the XDG base directory specification has it."""
-    cache = os.environ.get('XDG_CACHE_HOME', '') or '~/.cache'
-    return Path(cache).expanduser() / 'embodied_r_ros' / 'perception'
-
-
 def recording_key(path: Path, *about: str) -> str:
     """Key of what is perceived of a recording.
 
@@ -108,7 +102,7 @@ class PerceptionCache:
 
     def __init__(self, folder: Path | None = None, limit_bytes: int = _LIMIT_BYTES) -> None:
         """Take a folder; None: that of the user."""
-        self._folder = folder or cache_folder()
+        self._folder = folder or user_folder('cache', 'perception')
         self._limit_bytes = limit_bytes
 
     def get(self, key: str) -> Perceived | None:

@@ -295,7 +295,7 @@ def camera_check(report: dict[str, Any], topic: str) -> Diagnosis:
 
 
 def transport_check(measured: dict[str, Any]) -> Diagnosis:
-    """Judge what `nodes.transport.measure` counted."""
+    """Judge what `nodes.transport_check.measure` counted."""
     sent_count, received_count = measured['sent'], measured['received']
     detail = f'{received_count} of {sent_count} images arrived ({measured["reliability"]})'
     remedy = '' if received_count == sent_count else remedy_for_lost_images(os.environ)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.chat.settings import file_sum, tls_context
 from embodied_r_ros.common.errors import ConfigError, InputError, ModelError
-from embodied_r_ros.common.files import data_folder
+from embodied_r_ros.common.files import user_folder
 import httpx
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def model_file(name: str) -> ModelFile:
 
 def model_folder() -> Path:
     """Folder of fetched files."""
-    return data_folder('models')
+    return user_folder('data', 'models')
 
 
 def detector_path(given: str) -> str:

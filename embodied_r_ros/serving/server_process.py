@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 _POLL_S = 0.2
 _SAY_EVERY_S = 5.0
 _TAIL_CHARS = 300
+# Signals of which the last line of a log is not the cause.
+_SENT_FROM_OUTSIDE: dict[int, str] = {
+    signal.SIGKILL: '(another process killed it, or the kernel for want of memory)',
+    signal.SIGTERM: '(another process asked it to end)',
+}
 _ADAPTER_TIMEOUT_S = 120.0  # a large adapter is read from the disk
 
 
@@ -68,7 +73,7 @@ class ModelProcess:
         url = self.config.client().base_url() + self.config.health
         limit_s = self.config.start_timeout_s
         start = last_report = time.monotonic()
-        while not _is_healthy(url):
+        while not is_healthy(url):
             self.check()
             now = time.monotonic()
             if now - start > limit_s:
@@ -96,7 +101,7 @@ class ModelProcess:
             how = f'signal {-code}' if code < 0 else f'exit code {code}'
             msg = (
                 f'{self.role} ended with {how}, serving {self.config.model}: '
-                f'see {self.log} {self._last_words()}'
+                f'see {self.log} {_SENT_FROM_OUTSIDE.get(-code) or self._last_words()}'
             )
             raise ModelError(msg)
 
@@ -120,7 +125,8 @@ class ModelProcess:
         return f'({line})' if line else ''
 
 
-def _is_healthy(url: str) -> bool:
+def is_healthy(url: str) -> bool:
+    """Tell whether a server says at a URL that it can be used."""
     try:
         return httpx.get(url, timeout=2.0, trust_env=False).status_code == httpx.codes.OK
     except httpx.HTTPError:

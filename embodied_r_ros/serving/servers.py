@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
@@ -18,21 +17,18 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.chat.settings import (
     ChatConfig,
-    holds_weights,
     is_loopback,
-    refuse_pickles,
     token_from_environment,
 )
 from embodied_r_ros.common.errors import ConfigError, ModelError
-from embodied_r_ros.common.files import shared_path
-from embodied_r_ros.serving.profiles import load_profile, Profile
+from embodied_r_ros.common.files import shared_path, user_folder
 from embodied_r_ros.serving.promotion import in_force, slot_folder
 from embodied_r_ros.serving.server_process import Adapter, ModelProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from embodied_r_ros.serving.profiles import ServerConfig
+    from embodied_r_ros.serving.profiles import Profile, ServerConfig
 
 LLAMA = 'llama-server'
 RUNTIME_UPDATES = 'VLLM_ALLOW_RUNTIME_LORA_UPDATING'
@@ -230,83 +226,9 @@ class ModelServers:
         return ModelProcess(role, config, self.commands[role], environment, log)
 
 
-@contextmanager
-def served_model(
-    model: str, say: Callable[[str], None] = lambda line: None
-) -> Iterator[ChatConfig]:
-    """Reach a model that is given as the URL of a server or as a folder.
-
-    A folder is served by the program of the embedded profile, on a free port, while in use.
-
-    Raises:
-        ConfigError: It is neither, or holds no model, or one of pickles.
-        ModelError: The server does not start.
-    """
-    if model.startswith(('http://', 'https://')):
-        yield ChatConfig(url=model)
-        return
-    with _served_here(folder_profile(model), say) as chat:
-        yield chat
-
-
-@contextmanager
-def served_reasoner(
-    profile: str, say: Callable[[str], None] = lambda line: None
-) -> Iterator[ChatConfig]:
-    """Reach the reasoner of a profile: on another machine, else served here, on a free port.
-
-    Raises:
-        ConfigError: There is no such profile, or it has no reasoner, or that cannot be served.
-        ModelError: The server does not start.
-    """
-    loaded = load_profile(profile)
-    chat = loaded.client('reasoner')
-    if 'reasoner' not in loaded.servers:
-        yield chat
-        return
-    with _served_here(loaded, say) as chat:
-        yield chat
-
-
-@contextmanager
-def _served_here(profile: Profile, say: Callable[[str], None]) -> Iterator[ChatConfig]:
-    """Serve the reasoner of a profile while in use, on a free port, with a log of its own."""
-    config = replace(profile.servers['reasoner'], port=0)
-    # Two who serve the same at once do not write into one log.
-    own = Profile(f'{profile.name}-{os.getpid()}', servers={'reasoner': config})
-    with ModelServers(own, say=say) as servers:
-        yield servers.clients()['reasoner']
-        logs = [server.log for server in servers.running]
-    for log in logs:  # of a server that did what it should
-        log.unlink(missing_ok=True)
-
-
-def folder_profile(model: str) -> Profile:
-    """Profile that serves the model of a folder by the program that serves the shipped arm.
-
-    Raises:
-        ConfigError: It is no folder, or holds no model, or one of pickles.
-    """
-    if '://' in model or not model:
-        msg = f'model is {model!r}: expected an http or https URL, or a folder'
-        raise ConfigError(msg)
-    folder = Path(model).expanduser().resolve()
-    refuse_pickles(folder)
-    if not (folder / 'config.json').is_file() or not holds_weights(folder):
-        msg = (
-            f'{folder} holds no model: expected a folder with config.json and *.safetensors, '
-            'or the URL of a model server'
-        )
-        raise ConfigError(msg)
-    template = load_profile('embedded-arm').servers['reasoner']
-    config = replace(template, model=str(folder), port=0, promoted='')
-    return Profile(f'folder-{folder.name}', servers={'reasoner': config})
-
-
 def default_log_dir() -> Path:
-    """Folder of the logs, as the XDG base directory specification has it."""
-    state = os.environ.get('XDG_STATE_HOME', '') or '~/.local/state'
-    return Path(state).expanduser() / 'embodied_r_ros' / 'log'
+    """Folder of the logs."""
+    return user_folder('state', 'log')
 
 
 def with_free_port(config: ServerConfig) -> ServerConfig:
@@ -350,9 +272,11 @@ def _program(command: tuple[str, ...]) -> tuple[str, ...]:
 def install_remedy(program: str) -> str:
     """What installs the program of a server that is missing."""
     if program == 'transformers':
-        return f'pip install -r {shared_path("requirements", "robot.txt")}'
+        # A sourced ROS has modules that are compiled for another NumPy.
+        robot = os.environ.get('ROS_DISTRO') and shared_path('requirements', 'robot.txt')
+        return f'pip install -r {robot}' if robot else 'pip install "embodied_r_ros[serve]"'
     if program == LLAMA:
-        return 'install llama.cpp and put its folder on PATH, or pip install xllamacpp'
+        return 'pip install "embodied_r_ros[llama]", or put the folder of llama.cpp on PATH'
     return 'install it, or put its folder on PATH'
 
 

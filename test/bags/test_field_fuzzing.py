@@ -195,10 +195,10 @@ def test_a_stream_gives_back_its_thought_and_its_answer(data: st.DataObject) -> 
             delta = {name: content} if kind == 'thought' else {'content': content}
             ending = data.draw(st.sampled_from([None, '']))
             event = {'choices': [{'delta': delta, 'finish_reason': ending}]}
-            chunk = reader.read('data: ' + json.dumps(event))
-            text += chunk.text if chunk else ''
+            text += ''.join(chunk.text for chunk in reader.read(json.dumps(event)))
     assert not reader.is_complete
-    chunk = reader.read('data: [DONE]')
+    assert reader.read('[DONE]') == []
+    chunk = reader.end(100)
     read = parse_completion(text + (chunk.text if chunk else ''))
     assert read.think == thought
     assert read.answer == answer

@@ -229,8 +229,8 @@ def test_passing_failure_is_tried_again(server: ChatServer) -> None:
 
 
 def test_attempts_are_bounded(server: ChatServer) -> None:
-    server.default = Script(status=503, body='{"error": {"message": "still loading"}}')
-    with pytest.raises(ModelError, match='failed with status 503: still loading'):
+    server.default = Script(status=502, body='{"error": {"message": "no worker"}}')
+    with pytest.raises(ModelError, match='failed with status 502: no worker'):
         reply_text(client_of(server, retries=2))
     assert len(server.requests) == 3
 
@@ -280,9 +280,9 @@ def test_absent_server_is_named_with_what_to_do() -> None:
         reply_text(HttpChatClient(ChatConfig(url=url, retries=0)))
 
 
-def test_line_that_would_hold_the_interpreter_for_long_is_not_read(server: ChatServer) -> None:
+def test_event_that_would_hold_the_interpreter_for_long_is_not_read(server: ChatServer) -> None:
     server.play(Script(raw=('data: [' + '0,' * 300_000 + '0]',)))
-    with pytest.raises(ModelError, match='a line of more than 524288 bytes'):
+    with pytest.raises(ModelError, match='an event of more than 524288 bytes'):
         reply_text(client_of(server, retries=0))
 
 

@@ -12,7 +12,7 @@ from embodied_r_ros.chat.protocol import ChatMessage, ChatRequest
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, ModelError
 from embodied_r_ros.serving.profiles import load_profile, profile_names
-from embodied_r_ros.serving.servers import served_model
+from embodied_r_ros.serving.served import served_model
 from embodied_r_ros.types.answers import Sampling
 import pytest
 

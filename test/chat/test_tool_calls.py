@@ -28,7 +28,8 @@ REQUEST = ChatRequest((ChatMessage('user', 'Hi'),), tools=tuple(tool_schemas()))
 def joined(played: Script) -> tuple[str, list[tuple[str, str, str]]]:
     """Text and calls of a stream."""
     reader = EventReader()
-    chunks = list(filter(None, map(reader.read, played.raw)))
+    chunks = [chunk for line in played.raw for chunk in reader.read(line.removeprefix('data: '))]
+    chunks += filter(None, [reader.end(1000)])
     calls = [call for chunk in chunks for call in chunk.calls]
     return ''.join(c.text for c in chunks), [(c.id, c.name, c.arguments) for c in calls]
 

@@ -12,7 +12,7 @@ from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.serving.profiles import load_profile, profile_names
 from embodied_r_ros.serving.promotion import promote
-from embodied_r_ros.serving.servers import served_model
+from embodied_r_ros.serving.served import served_model
 import pytest
 
 if TYPE_CHECKING:

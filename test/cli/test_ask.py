@@ -67,7 +67,7 @@ def test_shipped_model_reads_scenes_as_long_as_it_is_served(
     budgets: list[int] = []
 
     @contextmanager
-    def stands_in(model: str, say: object) -> Iterator[ChatConfig]:
+    def stands_in(model: str, say: object, *, stays: bool) -> Iterator[ChatConfig]:
         """A server of another model, in place of the shipped one."""
         yield ChatConfig(url=server.url)
 

@@ -92,9 +92,10 @@ def test_server_of_the_models_names_what_installs_it(
     (tmp_path / 'bin').mkdir()
     monkeypatch.setattr(sys, 'executable', str(tmp_path / 'bin' / 'python'))
     monkeypatch.setenv('PATH', '')
+    monkeypatch.delenv('ROS_DISTRO', raising=False)
     check = installation_checks()['model_server']
     assert (check.ok, check.detail) == (False, 'transformers is not installed')
-    assert check.remedy == f'pip install -r {shared_path("requirements", "robot.txt")}'
+    assert check.remedy == 'pip install "embodied_r_ros[serve]"'
     program = tmp_path / 'bin' / 'transformers'
     program.write_text('#!/bin/sh\n')
     program.chmod(0o755)
@@ -106,7 +107,10 @@ def test_server_of_the_models_names_what_installs_it(
     monkeypatch.syspath_prepend(str(tmp_path / 'site'))
     check = installation_checks()['model_server']
     assert (check.ok, check.detail) == (False, f'{program} cannot serve without absent-server')
-    assert 'robot.txt' in check.remedy
+    assert '[serve]' in check.remedy
+    monkeypatch.setenv('ROS_DISTRO', 'jazzy')
+    check = installation_checks()['model_server']
+    assert check.remedy == f'pip install -r {shared_path("requirements", "robot.txt")}'
 
 
 def test_every_failure_says_what_to_do() -> None:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import xml.etree.ElementTree as ET
 
 from embodied_r_ros.nodes.transport import (
-    measure,
     remedy_for_lost_images,
     remove_abandoned_segments,
     segment_mb,
     stock_environment,
     transport_environment,
 )
+from embodied_r_ros.nodes.transport_check import measure
 import pytest
 
 if TYPE_CHECKING:

@@ -87,7 +87,10 @@ def test_what_the_rooms_import_at_once_comes_with_the_package() -> None:
     sources = [file for room in rooms for file in room.rglob('*.py')]
     imported = set().union(*(imports_at_start(file) for file in sources))
     libraries = imported - sys.stdlib_module_names - {'embodied_r_ros', 'compression'}
-    packages = {'cv2': 'opencv-python-headless', 'yaml': 'pyyaml', 'backports': 'backports-zstd'}
+    packages = {
+        'cv2': 'opencv-python-headless', 'yaml': 'pyyaml', 'backports': 'backports-zstd',
+        'httpx_sse': 'httpx-sse',
+    }  # fmt: skip
     needed = {packages.get(name, name) for name in libraries}
     assert needed | OF_THE_READER == names(options_of_setup(ROS_DISTRO='')['install_requires'])
 
@@ -150,7 +153,14 @@ def test_apt_brings_what_the_core_needs_where_it_has_it() -> None:
     of_apt = {str(depend.text).removeprefix('python3-') for depend in depends}
     core = names(options_of_setup(ROS_DISTRO='')['install_requires'])
     short = {re.sub('^py(?=yaml)|-python-headless$', '', name) for name in core}
-    assert short - of_apt == {'backports-zstd', 'lz4', 'mcap', 'rosbags', *OF_THE_READER}
+    assert short - of_apt == {
+        'backports-zstd',
+        'httpx-sse',
+        'lz4',
+        'mcap',
+        'rosbags',
+        *OF_THE_READER,
+    }
 
 
 def test_one_file_brings_the_rest_of_a_robot_with_the_server_of_its_models() -> None:

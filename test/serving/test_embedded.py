@@ -8,7 +8,7 @@ from dataclasses import replace
 from embodied_r_ros.episodes.offline import ask_about, RecordingScene
 from embodied_r_ros.reasoning.question import Question
 from embodied_r_ros.serving.profiles import load_profile, reasoner_config
-from embodied_r_ros.serving.servers import served_reasoner
+from embodied_r_ros.serving.served import served_reasoner
 from embodied_r_ros.types.answers import Check
 from embodied_r_ros.types.deltas import Item
 import pytest

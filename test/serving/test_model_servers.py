@@ -20,7 +20,8 @@ from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.perception.perceiver import perceive_all
 from embodied_r_ros.perception.vlm import VlmConfig, VlmPerceiver
 from embodied_r_ros.serving.profiles import profile_from_mapping
-from embodied_r_ros.serving.servers import ModelServers, served_model
+from embodied_r_ros.serving.served import served_model
+from embodied_r_ros.serving.servers import ModelServers
 from embodied_r_ros.types.answers import Sampling
 from embodied_r_ros.types.deltas import DeltaKind
 from embodied_r_ros.types.images import encode_image

@@ -36,7 +36,8 @@ from embodied_r_ros.questions.row import write_rows
 from embodied_r_ros.reasoning.prompts import build_prompt
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.serving.profiles import load_profile
-from embodied_r_ros.serving.servers import ModelServers, served_model
+from embodied_r_ros.serving.served import served_model
+from embodied_r_ros.serving.servers import ModelServers
 from embodied_r_ros.types.answers import Sampling
 from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 from embodied_r_ros.types.images import encode_image

@@ -25,12 +25,8 @@ from embodied_r_ros.serving.profiles import (
     profile_from_mapping,
     profile_names,
 )
-from embodied_r_ros.serving.servers import (
-    default_log_dir,
-    ModelServers,
-    served_model,
-    served_reasoner,
-)
+from embodied_r_ros.serving.served import served_model, served_reasoner
+from embodied_r_ros.serving.servers import default_log_dir, ModelServers
 import pytest
 import yaml
 
@@ -40,6 +36,7 @@ import http.server, os, signal, subprocess, sys, time
 how, host, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
 print('offline', os.environ.get('HF_HUB_OFFLINE'), 'token', os.environ.get('SERVER_TOKEN'))
 print('threads', os.environ.get('OMP_NUM_THREADS'))
+print('cache error: none')
 print('arguments', sys.argv, 'pid', os.getpid(), flush=True)
 if how == 'dies':
     sys.exit('RuntimeError: CUDA out of memory')
@@ -139,8 +136,10 @@ class TestServers:
     def test_that_end_later_are_noticed(self, program: Path, tmp_path: Path) -> None:
         with ModelServers(profile(program), tmp_path) as servers:
             os.kill(pid_in(tmp_path / 'test-reasoner.log'), signal.SIGKILL)
-            with pytest.raises(ModelError, match='reasoner ended with signal 9'):
+            with pytest.raises(ModelError, match='reasoner ended with signal 9') as error:
                 servers.wait()
+        assert 'another process killed it' in str(error.value)
+        assert 'cache error' not in str(error.value)  # the last line of its log
 
     def test_failure_of_one_ends_the_other(self, program: Path, tmp_path: Path) -> None:
         servers = {'perceiver': entry(program), 'reasoner': entry(program, 'dies')}
@@ -239,7 +238,7 @@ class TestModelFolder:
         file = tmp_path / 'mine.yaml'
         file.write_text(json.dumps({'servers': {'reasoner': entry(program, port=8100)}}))
         code = (
-            'import sys; from embodied_r_ros.serving.servers import served_reasoner\n'
+            'import sys; from embodied_r_ros.serving.served import served_reasoner\n'
             f'with served_reasoner({str(file)!r}) as chat:\n'
             '    print(chat.url, flush=True); sys.stdin.read()'
         )

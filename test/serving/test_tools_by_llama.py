@@ -9,7 +9,7 @@ from pathlib import Path
 from embodied_r_ros.episodes.offline import ask_about, RecordingScene
 from embodied_r_ros.reasoning.question import Question, ReasonerConfig
 from embodied_r_ros.serving.profiles import load_profile
-from embodied_r_ros.serving.servers import served_reasoner
+from embodied_r_ros.serving.served import served_reasoner
 from embodied_r_ros.types.answers import AnswerKind, Check
 import pytest
 import yaml

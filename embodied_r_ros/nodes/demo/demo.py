@@ -24,7 +24,7 @@ from embodied_r_ros.questions.indoor import Draft, KINDS, Moment
 from embodied_r_ros.questions.wordings import FACINGS, HEIGHTS, PLACES, WORDINGS
 from embodied_r_ros.reasoning.question import Question
 from embodied_r_ros.serving.profiles import reasoner_config
-from embodied_r_ros.serving.servers import served_reasoner
+from embodied_r_ros.serving.served import served_reasoner
 from embodied_r_ros.types.deltas import ItemStatus
 from embodied_r_ros.view.sheet import AnsweredQuestion, write_contact_sheet
 
