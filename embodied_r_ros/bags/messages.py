@@ -84,6 +84,23 @@ def transform_from_msg(msg: Any) -> Pose:
     return Pose(vector_from_msg(msg.transform.translation), orientation, msg.header.frame_id)
 
 
+# Messages of where a body is. Of these, Odometry and TransformStamped name it.
+STAMPED_POSES = (
+    'geometry_msgs/msg/PoseStamped',
+    'geometry_msgs/msg/PoseWithCovarianceStamped',
+    'geometry_msgs/msg/TransformStamped',
+)
+
+
+def body_pose_from_msg(msg: Any) -> tuple[Pose, str]:
+    """Pose of an Odometry or one of STAMPED_POSES, and the body's frame; empty: not said."""
+    body = str(getattr(msg, 'child_frame_id', ''))
+    if hasattr(msg, 'transform'):
+        return transform_from_msg(msg), body
+    pose = msg.pose if hasattr(msg.pose, 'orientation') else msg.pose.pose
+    return pose_from_msg(pose, msg.header.frame_id), body
+
+
 def odometry_to_msg(
     factory: MessageFactory,
     stamp_ns: int,

@@ -165,22 +165,24 @@ def test_depth_can_be_left_alone(graph: Graph) -> None:
 
 def test_what_never_comes_is_waited_for_a_few_times_only() -> None:
     asked = threading.Event()
-    wait = BoundedWait()
+    change = threading.Condition()
+    wait = BoundedWait(change)
     waits: list[int] = []
 
     def never() -> bool:
         waits[-1] += 1
         return asked.is_set()
 
-    for _ in range(6):
+    with change:
+        for _ in range(6):
+            waits.append(0)
+            wait.until(never, 0.02)
+        assert all(count > 1 for count in waits[:3])
+        assert waits[3:] == [1, 1, 1]
+        asked.set()
         waits.append(0)
-        wait.until(never, 0.02)
-    assert all(count > 1 for count in waits[:3])
-    assert waits[3:] == [1, 1, 1]
-    asked.set()
-    waits.append(0)
-    assert wait.until(never, 0.02)
-    asked.clear()
-    waits.append(0)
-    assert not wait.until(never, 0.02)
-    assert waits[-1] > 1  # it came again, so that it is waited for again
+        assert wait.until(never, 0.02)
+        asked.clear()
+        waits.append(0)
+        assert not wait.until(never, 0.02)
+        assert waits[-1] > 1  # it came again, so that it is waited for again
