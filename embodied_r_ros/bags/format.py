@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The format of bags: what packs them, what an MCAP file holds by its index, metadata.yaml.
+"""The format of bags: what packs them, what an MCAP file holds, metadata.yaml.
 
-What is in bags is unpacked within limits, however large it claims to be. rosbag2 reads
-metadata.yaml instead of the index.
+What is in bags is unpacked within limits, however large it claims to be.
 """
 
 from __future__ import annotations
@@ -15,14 +14,12 @@ from io import BytesIO
 import os
 import struct
 import sys
-from typing import Any, BinaryIO, TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import BagError
 import lz4.frame  # type: ignore[import-untyped]
 from mcap.data_stream import ReadDataStream
-from mcap.opcode import Opcode
-from mcap.reader import make_reader
-from mcap.records import Footer, Header
+from mcap.records import Header
 from mcap.writer import MCAP0_MAGIC
 from rosbags.rosbag2.errors import ReaderError
 from rosbags.rosbag2.metadata import dump_qos_v8, parse_qos
@@ -102,9 +99,15 @@ def unpack_bz2(data: bytes, limit: int = MAX_UNPACKED) -> bytes:
 UNPACKERS = {'zstd': unpack_zstd, 'lz4': unpack_lz4}
 
 
+class UnpackedSizeError(BagError):
+    """Something unpacks to more than a recorder writes."""
+
+
 def size_error(what: str, limit: int) -> BagError:
     """What unpacks to more than a limit [bytes], as an error."""
-    return BagError(f'{what} unpacks to more than {limit // _MB} MB: no recorder writes that')
+    return UnpackedSizeError(
+        f'{what} unpacks to more than {limit // _MB} MB: no recorder writes that'
+    )
 
 
 def unpack_file(path: Path, folder: Path) -> Path:
@@ -138,7 +141,6 @@ def unpack_file(path: Path, folder: Path) -> Path:
 NOTES_RECORD = 'embodied_r'  # provenance of an episode
 LIBRARY = 'embodied_r_ros'  # who wrote a file, as its first record says
 RECORD_HEAD = struct.Struct('<BQ')  # opcode and length of each record
-_FOOTER_BYTES = 20
 _HEADER_BYTES = 1024  # at most, of those that are ours
 
 
@@ -154,28 +156,6 @@ class McapContent:
     def notes(self) -> dict[str, str]:
         """Provenance, free text by name."""
         return self.records.get(NOTES_RECORD, {})
-
-
-def read_content(path: Path) -> McapContent | None:
-    """What the index of a file says that it holds; None: it was not closed, or has no index.
-
-    Raises:
-        OSError: It cannot be read.
-    """
-    try:
-        with path.open('rb') as file:
-            if not _has_footer(file):
-                return None
-            file.seek(0)
-            reader = make_reader(file)
-            summary = reader.get_summary()
-            if summary is None or summary.statistics is None:
-                return None
-            return _content(path, summary, list(reader.iter_metadata()))
-    except OSError:
-        raise
-    except Exception:  # whatever a damaged index makes of the parser
-        return None
 
 
 def may_be_of_others(path: Path) -> bool:
@@ -208,31 +188,6 @@ def _qos_of_version_8(profiles: str) -> str:
         return str(dump_qos_v8(parse_qos(profiles)))
     except (ReaderError, KeyError, TypeError):
         return ''
-
-
-def _has_footer(file: BinaryIO) -> bool:
-    tail = RECORD_HEAD.size + _FOOTER_BYTES + len(MCAP0_MAGIC)
-    if file.seek(0, os.SEEK_END) < tail:
-        return False
-    file.seek(-tail, os.SEEK_END)
-    opcode, length = RECORD_HEAD.unpack(file.read(RECORD_HEAD.size))
-    footer = Footer.read(ReadDataStream(file))
-    is_there = opcode == int(Opcode.FOOTER) and length == _FOOTER_BYTES
-    return bool(is_there and footer.summary_start > 0 and file.read() == MCAP0_MAGIC)
-
-
-def _content(path: Path, summary: Any, metadata: list[Any]) -> McapContent:
-    numbers = summary.statistics
-    content = McapContent(FileContent(path))
-    content.file.first_ns = numbers.message_start_time
-    content.file.last_ns = numbers.message_end_time
-    for channel in summary.channels.values():
-        schema = summary.schemas.get(channel.schema_id)
-        content.channels[channel.topic] = channel_of(channel, schema.name if schema else '')
-        if count := numbers.channel_message_counts.get(channel.id, 0):
-            content.file.counts[channel.topic] += count
-    content.records = {record.name: dict(record.metadata) for record in metadata}
-    return content
 
 
 METADATA = 'metadata.yaml'

@@ -233,7 +233,9 @@ class ImageDecoder:
             raise UnsupportedImageError(msg)
 
 
-_COMPRESSED = '/compressed'
+# Names of transports, which follow that of the camera's topic (image_transport).
+_TRANSPORTS = {'compressed', 'ffmpeg', 'theora', 'foxglove'}
+_MOST_NAMED = 8
 # An image waits for the pose that follows it, but not for ever: odometry may end before the
 # images do. Whole images wait, so that few may.
 _MAX_WAITING = 8
@@ -253,7 +255,14 @@ def choose_image_topic(reader: BagReader, topic: str | None) -> str:
     names = ', '.join(topics) or 'none'
     if topic is None:
         if not topics:
-            msg = f'{reader.path} has no image topic: expected {" or ".join(IMAGE_TYPES)}'
+            others = sorted(
+                {f'{c.topic} ({c.msgtype})' for c in (*reader.connections, *reader.foreign)}
+            )
+            text = ', '.join(others[:_MOST_NAMED]) + (', ...' if others[_MOST_NAMED:] else '')
+            msg = (
+                f'{reader.path} has no image topic: expected {" or ".join(IMAGE_TYPES[::2])}, '
+                f'it has {text or "none"}'
+            )
             raise SourceError(msg)
         matches = _only_topic(reader, topics)
         if len(matches) == 1:
@@ -275,8 +284,11 @@ def _only_topic(reader: BagReader, topics: list[str]) -> list[str]:
     some = [name for name in topics if counts[name].msgcount] or topics
     if len(some) > 1:
         some = [name for name in some if not shows_depth(reader, name)] or some
-    raw = {name for name in some if not name.endswith(_COMPRESSED)}
-    return [name for name in some if name.removesuffix(_COMPRESSED) not in raw or name in raw]
+    best: dict[str, str] = {}  # by the camera's name, of its transports
+    for name in sorted(some, key=lambda name: IMAGE_TYPES.index(counts[name].msgtype)):
+        base, _, last = name.rpartition('/')
+        best.setdefault(base if last in _TRANSPORTS else name, name)
+    return sorted(best.values())
 
 
 def bag_images(

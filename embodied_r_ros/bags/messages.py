@@ -22,7 +22,17 @@ if TYPE_CHECKING:
     from embodied_r_ros.bags.message_types import MessageFactory
 
 
-IMAGE_TYPES = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage')
+RAW_IMAGE, COMPRESSED_IMAGE = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
+# Messages of bags that are read as images, the best of a camera first (`bags.video`).
+IMAGE_TYPES = (
+    RAW_IMAGE,
+    'foxglove_msgs/msg/RawImage',
+    COMPRESSED_IMAGE,
+    'foxglove_msgs/msg/CompressedImage',
+    'foxglove_msgs/msg/CompressedVideo',
+    'ffmpeg_image_transport_msgs/msg/FFMPEGPacket',
+    'theora_image_transport/msg/Packet',
+)
 
 
 def stamp_ns_from_msg(msg: Any) -> int:

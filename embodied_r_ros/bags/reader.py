@@ -27,7 +27,8 @@ from embodied_r_ros.bags.storage import (
     ROS1,
     storage_suffix,
 )
-from embodied_r_ros.common.errors import BagError, EmbodiedRError
+from embodied_r_ros.bags.video import Pictures
+from embodied_r_ros.common.errors import BagError, EmbodiedRError, SourceError
 from embodied_r_ros.common.settings import parse_yaml
 import yaml
 
@@ -95,6 +96,15 @@ class BagReader:
     def duration(self) -> int:
         """From the first to the last message [ns]."""
         return self.end_time - self.start_time
+
+    def damage(self) -> list[str]:
+        """What of the files was damaged and left out, as far as they were read."""
+        return [
+            f'{file.path.name}: {len(file.damage)} chunks are damaged and left out, the first: '
+            f'{next(iter(file.damage.values()))}{_advice(file.path)}'
+            for file in self._files
+            if file.damage
+        ]
 
     def stated_counts(self) -> dict[str, int]:
         """Messages by topic as the statistics of the files say, where they have some."""
@@ -325,7 +335,7 @@ def _advice(path: Path) -> str:
     is_of_a_bag = (path.parent / 'metadata.yaml').exists()
     if not is_of_a_bag and len(list(path.parent.glob('*.mcap'))) > 1:
         folder, first = 'FOLDER', 'move it to a folder of its own, where '
-    return f': {first}`embodied-r episodes recover {folder}` repairs what was cut off'
+    return f': {first}`embodied-r episodes recover {folder}` keeps what is whole'
 
 
 Value = TypeVar('Value')
@@ -477,7 +487,9 @@ def read_messages(
 def first_message(reader: BagReader, topic: str) -> Any:
     """The first message of a topic that can be read; None: there is none."""
     messages = read_messages(reader, readable_topics(reader, [topic]), lambda *_: None)
-    return next((msg for _, _, msg in messages), None)
+    with suppress(SourceError):  # a video, which nobody has asked for yet
+        return next((msg for _, _, msg in messages), None)
+    return None
 
 
 def _checked_stores(reader: BagReader, connections: list[Connection]) -> dict[int, Typestore]:
@@ -531,9 +543,14 @@ def _deserialize(
     stores: dict[int, Typestore],
     leave_out: Callable[[str, Exception], None] | None,
 ) -> Iterator[tuple[str, int, Any]]:
+    pictures = {id(c): Pictures(c.topic, c.msgtype) for c in connections}
+    time_ns = 0
     for connection, time_ns, data in _messages(reader, connections):
         try:
             msg = stores[id(connection)].deserialize_cdr(data, connection.msgtype)
+            found = pictures[id(connection)].take(msg)
+        except SourceError:
+            raise
         except Exception as error:  # whatever a damaged message makes of the parser
             where = f'topic {connection.topic}, received at {time_ns}'
             damage = _damage_error(reader, error, where)
@@ -541,7 +558,11 @@ def _deserialize(
                 raise damage from None
             leave_out(connection.topic, damage)
             continue
-        yield connection.topic, time_ns, msg
+        for msg in found:
+            yield connection.topic, time_ns, msg
+    for connection in connections:
+        for msg in pictures[id(connection)].end():
+            yield connection.topic, time_ns, msg
 
 
 def _damage_error(reader: BagReader, error: Exception, where: str = '') -> BagError:

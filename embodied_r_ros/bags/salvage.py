@@ -267,23 +267,52 @@ def _verify(new: Path, copy: _Copy) -> None:
     Raises:
         BagError: It does not.
     """
-    digest = hashlib.sha256()
     try:
-        with new.open('rb') as file:
-            reader = make_reader(file, validate_crcs=True)
-            for _, channel, message in reader.iter_messages(log_time_order=False):
-                _add(digest, channel.topic, message)
-            summary = reader.get_summary()
-        count = summary.statistics.message_count
+        digest, count = _read_by_index(new)
     except OSError:
         raise
     except Exception as error:  # whatever a damaged file makes of the parser
         msg = f'{new} was written and cannot be read ({error}): check the disk'
         raise BagError(msg) from None
     total = copy.content.file.counts.total()
-    if digest.digest() != copy.digest.digest() or count != total:
+    if digest != copy.digest.digest() or count != total:
         msg = f'{new} holds {count} messages that are not the {total} written: check the disk'
         raise BagError(msg)
+
+
+def is_whole(path: Path) -> bool:
+    """Tell whether a file that was closed can be read to its end, with right checksums.
+
+    Raises:
+        OSError: The disk fails.
+    """
+    try:
+        _read_by_index(path)
+    except OSError:
+        raise
+    except Exception:  # whatever a damaged file makes of the parser
+        return False
+    return True
+
+
+def _read_by_index(path: Path) -> tuple[bytes, int]:
+    """Digest and number of the messages of a file, as `mcap` itself reads it.
+
+    Raises:
+        Exception: It is damaged.
+    """
+    digest, count = hashlib.sha256(), 0
+    with path.open('rb') as file:
+        reader = make_reader(file, validate_crcs=True)
+        for _, channel, message in reader.iter_messages(log_time_order=False):
+            _add(digest, channel.topic, message)
+            count += 1
+        summary = reader.get_summary()
+    stated = summary.statistics.message_count if summary and summary.statistics else count
+    if stated != count:
+        msg = f'it states {stated} messages and has {count}'
+        raise BagError(msg)
+    return digest.digest(), count
 
 
 def _add(digest: Any, topic: str, message: Any) -> None:

@@ -184,7 +184,7 @@ def _print_topics(report: AuditReport) -> None:
 
 def _recover(episodes: list[Path], args: argparse.Namespace) -> int:
     bad = unclosed = 0
-    for recovery in recover_all(episodes):
+    for recovery in recover_all(episodes, is_thorough=True):
         unclosed += not recovery.was_closed
         bad += not recovery.is_good
         if args.json:

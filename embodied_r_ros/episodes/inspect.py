@@ -18,7 +18,7 @@ from embodied_r_ros.bags.audit import (
     DROPS_RECORD,
     expected_of,
 )
-from embodied_r_ros.bags.format import METADATA, NOTES_RECORD, read_content
+from embodied_r_ros.bags.format import METADATA, NOTES_RECORD
 from embodied_r_ros.bags.message_types import embodied_typestore
 from embodied_r_ros.bags.own_messages import mark_from_msg
 from embodied_r_ros.bags.reader import (
@@ -30,6 +30,7 @@ from embodied_r_ros.bags.reader import (
     topics_of_type,
 )
 from embodied_r_ros.bags.recovery import bag_state, BagState, mcap_files
+from embodied_r_ros.bags.storage import read_content
 from embodied_r_ros.bags.writer import BagLock
 from embodied_r_ros.common.errors import BagError
 from embodied_r_ros.episodes.labels import LABELS, labels_path, read_labels
@@ -150,7 +151,8 @@ def _audit(reader: BagReader, records: Mapping[str, Mapping[str, str]]) -> Audit
         counts[topic] += 1
     audit.note_drops(drops_from_record(records.get(DROPS_RECORD, {})))
     report = audit.report(end_ns, is_over=True)
-    return replace(report, problems=(*report.problems, *_count_problems(reader, counts)))
+    problems = (*reader.damage(), *report.problems, *_count_problems(reader, counts))
+    return replace(report, problems=problems)
 
 
 def _count_problems(reader: BagReader, counts: Mapping[str, int]) -> list[str]:

@@ -500,15 +500,6 @@ def test_an_index_that_lacks_a_channel_loses_nothing(tmp_path: Path) -> None:
     assert stamps(path) == times()
 
 
-def test_a_chunk_with_another_checksum_is_damaged(tmp_path: Path) -> None:
-    path = write_mcap(tmp_path / 'a.mcap', turning(), compression=CompressionType.NONE)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(BagError, match='another checksum than it states'):
-        stamps(path)
-
-
 def test_a_database_at_rest_in_the_mode_of_a_log_leaves_nothing_behind(tmp_path: Path) -> None:
     bag = write_bag(tmp_path / 'bag', turning(), StoragePlugin.SQLITE3)
     connection = sqlite3.connect(bag / 'bag.db3')
