@@ -125,6 +125,9 @@ def check_raw_image(msg: Any, topic: str = '') -> None:
         UnsupportedImageError: It holds no picture, or in an unknown way.
         ImageError: It says what was found and what was expected.
     """
+    if not msg.width * msg.height or not len(msg.data):
+        text = f'{msg.encoding} image of {msg.width}x{msg.height} pixels has {len(msg.data)} bytes'
+        raise ImageError(text)
     if is_depth(msg.encoding, topic):
         text = f'image encoding {msg.encoding!r} is depth, not a colour or grey image'
         raise UnsupportedImageError(text)
@@ -202,6 +205,7 @@ class ImageDecoder:
         """Take the topic that the images come from."""
         self._topic = topic
         self._stretch = Stretch()
+        self._has_looked = False  # for a mosaic
 
     def decode(self, msg: Any) -> tuple[NDArray[np.uint8], EncodedImage | None]:
         """The image (BGR, uint8, (H, W, 3)), and its bytes where it came as a JPEG.
@@ -216,8 +220,28 @@ class ImageDecoder:
         if not _is_plain(encoded.data):  # then its bytes say what it is, whatever the text says
             self._check_format(str(msg.format))
         image = encoded.decode(self._stretch)
+        if (image[::4, ::4] == image[::4, ::4, :1]).all():  # grey
+            code = _bayer_code(str(msg.format))
+            if code is not None:
+                return np.asarray(cv2.cvtColor(image[..., 0], code), np.uint8), None
+            self._tell_mosaic(image[..., 0], str(msg.format))
         # A PNG is too large to be passed on as it came.
         return image, encoded if encoded.format == 'jpeg' else None
+
+    def _tell_mosaic(self, grey: NDArray[np.uint8], text: str) -> None:
+        """Say where the first grey image looks like the mosaic of a colour camera."""
+        if self._has_looked:
+            return
+        self._has_looked = True
+        values = grey.astype(np.int16)
+        near, next_but_one = (np.abs(values[:, n:] - values[:, :-n]).mean() for n in (1, 2))
+        if near > _MOSAIC_RATIO * next_but_one + _MOSAIC_NOISE:
+            _LOG.warning(
+                'images of topic %s look like a Bayer mosaic, and their format %r does not say '
+                'which: they are read as grey; record the debayered topic',
+                self._topic,
+                text,
+            )
 
     def _check_format(self, text: str) -> None:
         """Refuse what is no picture by the format of a CompressedImage, '16UC1; png ...'."""
@@ -233,6 +257,19 @@ class ImageDecoder:
             raise UnsupportedImageError(msg)
 
 
+def _bayer_code(text: str) -> int | None:
+    """How a CompressedImage of a mosaic gets its colours (cv2.cvtColor); None: it is none.
+
+    Its format is 'bayer_rggb8; jpeg compressed ', with a colour behind that where it has some.
+    """
+    first, *rest = [*text.lower().replace(';', ' ').split(), '']
+    is_made = any(word in rest for word in ('bgr8', 'rgb8', 'bgr16', 'rgb16', 'mono8'))
+    is_mosaic = first.startswith('bayer_') and first in _ENCODINGS and not is_made
+    return _ENCODINGS[first].code if is_mosaic else None
+
+
+# In a mosaic, next but one to each other are pixels of one colour.
+_MOSAIC_RATIO, _MOSAIC_NOISE = 1.3, 2.0
 # Names of transports, which follow that of the camera's topic (image_transport).
 _TRANSPORTS = {'compressed', 'ffmpeg', 'theora', 'foxglove'}
 _MOST_NAMED = 8

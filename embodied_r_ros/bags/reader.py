@@ -68,6 +68,21 @@ class BagReader:
         """Connections whose messages are neither CDR nor of ROS 1."""
         return [c for file in self._files for c in file.connections if not is_readable(c)]
 
+    def left_out(self) -> list[str]:
+        """Topics whose messages are left out, in words."""
+        odd_ones = [
+            f'{c.count} messages of topic {c.topic} are left out: they are {c.msgtype}, most are '
+            f'{self.topics[c.topic].msgtype}'
+            for c in self.odd_ones
+            if c.count
+        ]
+        return odd_ones + [
+            f'topic {c.topic} is left out: its {c.count} messages are '
+            f'{c.encoding or "of an unknown encoding"}, not CDR'
+            for c in self.foreign
+            if c.count
+        ]
+
     @property
     def topics(self) -> dict[str, TopicInfo]:
         """What is known of each topic whose messages can be read, by its name."""
@@ -124,7 +139,8 @@ class BagReader:
             connections: Whose messages to read; None: all.
 
         Returns:
-            Iterator of connection, time of receipt [ns] and serialised message (CDR).
+            Iterator of connection, time of receipt [ns] and serialised message (CDR). One of ROS 1
+            that its definition does not fit is empty.
 
         Raises:
             BagError: The bag is damaged.
@@ -133,11 +149,7 @@ class BagReader:
         by_file: dict[int, list[Connection]] = {}
         for connection in connections:
             by_file.setdefault(id(self._owners[id(connection)]), []).append(connection)
-        converters = {
-            id(c): ros1_converter(c.msgtype, c.definition)
-            for c in connections
-            if c.encoding == ROS1
-        }
+        converters = {id(c): _ros1_converter(c) for c in connections if c.encoding == ROS1}
         units = [
             (file.start_ns, partial(file.messages, chosen))
             for file in self._files
@@ -166,6 +178,22 @@ class BagReader:
         except BagError as error:
             msg = f'topic {connection.topic} of bag {self.path} cannot be read: {error}'
             raise BagError(msg) from None
+
+
+def _ros1_converter(connection: Connection) -> Callable[[bytes], bytes]:
+    """What turns messages of ROS 1 into CDR, and those that are not as defined into nothing."""
+    try:
+        convert = ros1_converter(connection.msgtype, connection.definition)
+    except BagError:  # told where the topic is asked for
+        return lambda data: b''
+
+    def converted(data: bytes) -> bytes:
+        try:
+            return convert(data)
+        except Exception:  # whatever a damaged message makes of the converter
+            return b''
+
+    return converted
 
 
 def _of_one_type(connections: list[Connection]) -> tuple[list[Connection], list[Connection]]:
@@ -386,7 +414,8 @@ def open_bag(path: Path) -> Iterator[BagReader]:
                 msg = f'bag {path} cannot be read: {error.strerror or error}'
                 raise BagError(msg) from None
             reader = BagReader(path, files)
-            _tell_foreign(reader)
+            for text in reader.left_out():
+                _LOG.warning('bag %s: %s', path, text)
             yield reader
         finally:
             for opened in files:
@@ -417,28 +446,6 @@ def _open_file(bag: Path, path: Path, scratch: Path) -> StorageFile:
     except Exception as error:  # whatever a damaged file makes of the parser
         msg = f'{what} cannot be read ({_reason(error)}){_advice(path)}'
         raise BagError(msg) from None
-
-
-def _tell_foreign(reader: BagReader) -> None:
-    for connection in reader.odd_ones:
-        if connection.count:
-            _LOG.warning(
-                '%d messages of topic %s of bag %s are left out: they are %s, most are %s',
-                connection.count,
-                connection.topic,
-                reader.path,
-                connection.msgtype,
-                reader.topics[connection.topic].msgtype,
-            )
-    for connection in reader.foreign:
-        if connection.count:
-            _LOG.warning(
-                'topic %s of bag %s is left out: its %d messages are %s, not CDR',
-                connection.topic,
-                reader.path,
-                connection.count,
-                connection.encoding or 'of an unknown encoding',
-            )
 
 
 def topics_of_type(reader: BagReader, *type_names: str) -> list[str]:

@@ -164,8 +164,8 @@ def _audit(episodes: list[Path], args: argparse.Namespace) -> int:
             print(_json({'episode': episode, **asdict(report)}))
             continue
         print(f'{episode.name}: {"fails" if report.problems else "ok"}, {report.duration_s:.1f} s')
-        for problem in report.problems:
-            print(f'  {problem}')
+        for text in (*report.problems, *report.left_out):
+            print(f'  {text}')
         if len(episodes) == 1:
             _print_topics(report)
     print(f'{len(episodes) - failed} of {len(episodes)} episodes pass', file=sys.stderr)
