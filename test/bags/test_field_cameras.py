@@ -243,7 +243,7 @@ def test_deep_grey_images_are_stretched_by_their_stream(tmp_path: Path, topic: s
     assert np.ptp(read(write_bag(tmp_path / 'flat', flat))[0].image) == 0
 
 
-def packed(_: int, pixels: NDArray[np.uint8]) -> bytes:
+def jpeg(_: int, pixels: NDArray[np.uint8]) -> bytes:
     return encode_image(pixels).data
 
 
@@ -297,7 +297,7 @@ def test_a_damaged_image_is_left_out_and_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, broken: bytes
 ) -> None:
     bag = write_bag(
-        tmp_path / 'bag', pack(lambda i, pixels: broken if i == 7 else packed(i, pixels))
+        tmp_path / 'bag', pack(lambda i, pixels: broken if i == 7 else jpeg(i, pixels))
     )
     images = read(bag)
     assert [each.index for each in images] == [i for i in range(COUNT) if i != 7]
@@ -329,18 +329,9 @@ def test_a_compressed_image_without_bytes_is_left_out(
     assert f'1 of {COUNT} images of topic' in caplog.text
 
 
-def mosaic(pixels: Any, pattern: str) -> Any:
-    """What a sensor of a Bayer pattern sees, one value a pixel. Shape (h, w)."""
-    grey = np.zeros(pixels.shape[:2], np.uint8)
-    for place, colour in enumerate(pattern):
-        row, column = divmod(place, 2)
-        grey[row::2, column::2] = pixels[row::2, column::2, 'bgr'.index(colour)]
-    return grey
-
-
 def packed(pixels: Any) -> bytes:
     """A JPEG of any number of channels."""
-    return bytes(cv2.imencode('.jpg', pixels, [cv2.IMWRITE_JPEG_QUALITY, 98])[1].tobytes())
+    return cv2.imencode('.jpg', pixels, [cv2.IMWRITE_JPEG_QUALITY, 98])[1].tobytes()
 
 
 @pytest.mark.parametrize('pattern', ['rggb', 'bggr', 'gbrg', 'grbg'])
