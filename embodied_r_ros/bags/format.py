@@ -14,11 +14,12 @@ from io import BytesIO
 import os
 import struct
 import sys
-from typing import Any, TYPE_CHECKING
+from typing import Any, BinaryIO, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import BagError
 import lz4.frame  # type: ignore[import-untyped]
 from mcap.data_stream import ReadDataStream
+from mcap.opcode import Opcode
 from mcap.records import Header
 from mcap.writer import MCAP0_MAGIC
 from rosbags.rosbag2.errors import ReaderError
@@ -142,6 +143,90 @@ NOTES_RECORD = 'embodied_r'  # provenance of an episode
 LIBRARY = 'embodied_r_ros'  # who wrote a file, as its first record says
 RECORD_HEAD = struct.Struct('<BQ')  # opcode and length of each record
 _HEADER_BYTES = 1024  # at most, of those that are ours
+_HEAD_BYTES = 64  # of a record's content, which are looked at
+_FOOTER = RECORD_HEAD.pack(Opcode.FOOTER, 20)
+_TAIL_BYTES = len(_FOOTER) + 20 + len(MCAP0_MAGIC)
+_KNOWN = frozenset(map(int, Opcode))
+DAMAGED = 0  # instead of an opcode
+_CHUNK_MARK = bytes([Opcode.CHUNK])
+
+
+def walk_records(
+    file: BinaryIO, damaged: list[int] | None = None
+) -> Iterator[tuple[int, int, int]]:
+    """Go from record to record of an MCAP file, to the footer or the first that is not whole.
+
+    A chunk tells its length without its head. Behind another record whose head is damaged, it goes
+    on at the next chunk, or at the footer.
+
+    Args:
+        file: The file.
+        damaged: Takes the places of damaged heads.
+
+    Returns:
+        Iterator of opcode, place of the content and its length; DAMAGED with what was passed over.
+    """
+    size, position, opcode = os.fstat(file.fileno()).st_size, len(MCAP0_MAGIC), -1
+    while opcode != Opcode.FOOTER and position + RECORD_HEAD.size <= size:
+        file.seek(position)
+        head = file.read(RECORD_HEAD.size + _HEAD_BYTES)
+        opcode, length = RECORD_HEAD.unpack_from(head)
+        start = position + RECORD_HEAD.size
+        if start + length <= size and is_plausible(opcode, length, head[RECORD_HEAD.size :]):
+            yield opcode, start, length
+            position = start + length
+            continue
+        following = start + _chunk_length(head[RECORD_HEAD.size :])
+        if start < following <= size:
+            yield int(Opcode.CHUNK), start, following - start
+        elif following := _next_start(file, position + 1, size):
+            yield DAMAGED, position, following - position
+        else:
+            return
+        if damaged is not None:
+            damaged.append(position)
+        position, opcode = following, DAMAGED
+
+
+def is_plausible(opcode: int, length: int, start: bytes) -> bool:
+    """Tell whether a record begins as one whose opcode and length are not damaged.
+
+    Chunks and their indexes hold their length once more.
+    """
+    if opcode == Opcode.CHUNK and len(start) == _HEAD_BYTES:
+        return length == _chunk_length(start)
+    if opcode == Opcode.MESSAGE_INDEX and len(start) >= 6:
+        return bool(length == 6 + struct.unpack_from('<I', start, 2)[0])
+    return opcode in _KNOWN
+
+
+def _chunk_length(start: bytes) -> int:
+    """Length of a chunk by the begin of its content; 0: it is none."""
+    if len(start) < _HEAD_BYTES:
+        return 0
+    (size,) = struct.unpack_from('<I', start, 28)
+    at = 32 + min(size, 24)  # behind the name of the compression
+    is_named = start[32:at].isalnum() or not size
+    return at + 8 + int(struct.unpack_from('<Q', start, at)[0]) if is_named else 0
+
+
+def _next_start(file: BinaryIO, position: int, size: int) -> int:
+    """Where the next chunk begins, else the footer; 0: there is none."""
+    needed = RECORD_HEAD.size + _HEAD_BYTES
+    for at in range(position, size, _PIECE):
+        file.seek(at)
+        piece = file.read(_PIECE + needed)
+        found = piece.find(_CHUNK_MARK)
+        while 0 <= found < _PIECE:
+            head = piece[found : found + needed]
+            opcode, length = RECORD_HEAD.unpack_from(head.ljust(needed, b'\0'))
+            is_inside = at + found + RECORD_HEAD.size + length <= size
+            if len(head) == needed and is_inside and is_plausible(opcode, length, head[9:]):
+                return at + found
+            found = piece.find(_CHUNK_MARK, found + 1)
+    file.seek(max(0, size - _TAIL_BYTES))
+    tail = file.read()
+    return size - _TAIL_BYTES if tail.startswith(_FOOTER) and tail.endswith(MCAP0_MAGIC) else 0
 
 
 @dataclass

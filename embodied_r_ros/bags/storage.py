@@ -29,6 +29,7 @@ import zlib
 
 from embodied_r_ros.bags.format import (
     channel_of,
+    DAMAGED,
     FileContent,
     MAX_HELD,
     MAX_UNPACKED,
@@ -40,6 +41,7 @@ from embodied_r_ros.bags.format import (
     unpack_lz4,
     UnpackedSizeError,
     UNPACKERS,
+    walk_records,
     ZSTD_MAGIC,
 )
 from embodied_r_ros.bags.writer import LATCHED_QOS
@@ -164,7 +166,7 @@ def _normal_encoding(name: str, schema_encoding: str = '') -> str:
 
 _READ = {Opcode.SCHEMA, Opcode.CHANNEL, Opcode.METADATA, Opcode.STATISTICS}
 # What damaged content makes of the parser of a record.
-_PARSER_ERRORS = (ValueError, struct.error, McapError, KeyError, IndexError)
+_PARSER_ERRORS = (DamagedFileError, ValueError, struct.error, McapError, KeyError, IndexError)
 # MCAP: what stands in a record behind its head.
 _MESSAGE = struct.Struct('<HIQQ')  # channel, sequence, log time, publish time
 _CHUNK = struct.Struct('<QQQI')  # start and end time, uncompressed size, CRC
@@ -286,27 +288,25 @@ class McapFile:
         if self._file.read(len(MCAP0_MAGIC)) != MCAP0_MAGIC:
             msg = 'it does not begin as an MCAP file'
             raise BagError(msg)
-        position, opcode, is_over = len(MCAP0_MAGIC), 0, False
-        while opcode != Opcode.FOOTER and position + RECORD_HEAD.size <= size:
-            self._file.seek(position)
-            opcode, length = RECORD_HEAD.unpack(self._file.read(RECORD_HEAD.size))
-            position += RECORD_HEAD.size
-            if position + length > size:
-                opcode = 0
-                break
+        opcode, is_over, end = -1, False, 0
+        for opcode, position, length in walk_records(self._file):
+            is_over = is_over or opcode == Opcode.DATA_END
+            end = position + length
             try:
                 self._take(opcode, position, length)
             except _PARSER_ERRORS as error:
                 if not is_over:  # what follows is a hint
                     self.damage[position] = str(error) or type(error).__name__
-            is_over = is_over or opcode == Opcode.DATA_END
-            position += length
-        self._file.seek(position if opcode == Opcode.FOOTER else size - len(MCAP0_MAGIC))
+        self._file.seek(end if opcode == Opcode.FOOTER else size - len(MCAP0_MAGIC))
         if self._file.read() != MCAP0_MAGIC or not (is_over or opcode == Opcode.FOOTER):
             msg = 'it was not closed, or is cut off'
             raise DamagedFileError(msg)
 
     def _take(self, opcode: int, position: int, length: int) -> None:
+        self._file.seek(position)
+        if opcode == DAMAGED:
+            msg = f'{length} bytes with the damaged head of a record'
+            raise DamagedFileError(msg)
         if opcode == Opcode.MESSAGE and length >= _MESSAGE.size:
             key, _, log_ns, _ = _MESSAGE.unpack(self._file.read(_MESSAGE.size))
             place = position + _MESSAGE.size, length - _MESSAGE.size

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.bags.format import walk_records
 from embodied_r_ros.bags.recovery import bag_state, BagState, recover
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.cli.main import main
@@ -73,6 +74,35 @@ def test_one_flipped_byte_costs_its_chunk(
     assert f'{TOPIC}: {COUNT - len(lost)} messages where the file says {COUNT}' in said
     assert 'a.mcap: 1 chunks are damaged' in said
     assert 'episodes recover' in why_unfit(path)
+
+
+@pytest.mark.parametrize('chunk', [0, 1, 2])
+@pytest.mark.parametrize(('byte', 'mask'), [(0, 0x01), (0, 0x80), (1, 0x04), (4, 0x20), (8, 0x80)])
+def test_a_flipped_byte_in_the_head_of_a_chunk_costs_nothing(
+    tmp_path: Path, chunk: int, byte: int, mask: int
+) -> None:
+    bag = tmp_path / 'bag'
+    bag.mkdir()
+    path = write_mcap(bag / 'bag_0.mcap', turning(), chunk_size=CHUNK_BYTES)
+    flip(path, chunks(path)[chunk][0] + byte, mask)
+    assert stamps(bag) == times()
+    assert audit_bag(bag).problems == ()
+    done = recover(bag, is_thorough=True)
+    assert (done.was_closed, done.messages) == (False, COUNT)
+    assert stamps(bag) == times()
+
+
+@pytest.mark.parametrize('opcode', [7, 3, 4])
+def test_a_flipped_length_of_another_record_costs_little(tmp_path: Path, opcode: int) -> None:
+    bag = tmp_path / 'bag'
+    bag.mkdir()
+    path = write_mcap(
+        bag / 'bag_0.mcap', turning(), chunk_size=CHUNK_BYTES, compression=CompressionType.NONE
+    )
+    with path.open('rb') as file:
+        at = next(at for kind, at, _ in walk_records(file) if kind == opcode)
+    flip(path, at - 7, 0x20)
+    assert stamps(bag) == times()
 
 
 def test_recover_salvages_the_rest_and_says_what_is_lost(
