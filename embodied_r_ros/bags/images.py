@@ -31,6 +31,7 @@ from embodied_r_ros.bags.reader import (
     first_message,
     read_messages,
     readable_topics,
+    tell_left_out,
     topics_of_type,
 )
 from embodied_r_ros.common.errors import ImageError, SourceError, UnsupportedImageError
@@ -524,7 +525,7 @@ class _ImageQueue:
             SourceError: Too many images are.
         """
         if topic != self._topic:
-            _LOG.warning('a message of topic %s is left out: %s', topic, error)
+            tell_left_out(topic, error)
             return
         self._count += 1
         self._damage.leave_out(f'image {self._count - 1}', error)

@@ -23,6 +23,7 @@ from embodied_r_ros.bags.reader import (
     read_messages,
     read_values,
     readable_topics,
+    tell_left_out,
     topics_of_type,
 )
 from embodied_r_ros.types.geometry import Pose, relative_motion, yaw_pitch_roll
@@ -160,7 +161,7 @@ class TransformPoses:
         self._tree = TransformTree()
         self._has_told = False
         static = [name for name in topics_of_type(reader, _TRANSFORMS) if name.endswith(_STATIC)]
-        for _, _, msg in read_messages(reader, readable_topics(reader, static), _tell):
+        for _, _, msg in read_messages(reader, readable_topics(reader, static), tell_left_out):
             for transform in msg.transforms:
                 with suppress(ValueError):
                     self._tree.add_static(transform.child_frame_id, transform_from_msg(transform))
@@ -203,10 +204,6 @@ class TransformPoses:
     def pose_in(self, fixed: str, frame_id: str, stamp_ns: int) -> Pose | NoPose:
         """Pose of a frame in any other one at a stamp."""
         return self._tree.pose_in(fixed, frame_id, stamp_ns)
-
-
-def _tell(topic: str, error: Exception) -> None:
-    _LOG.warning('a message of topic %s is left out: %s', topic, error)
 
 
 def odometry_source(reader: BagReader) -> OdometryPoses | None:

@@ -491,6 +491,11 @@ def read_messages(
     return _deserialize(reader, connections, stores, leave_out)
 
 
+def tell_left_out(topic: str, error: Exception) -> None:
+    """Say that a damaged message is left out, as `read_messages` takes it."""
+    _LOG.warning('a message of topic %s is left out: %s', topic, error)
+
+
 def first_message(reader: BagReader, topic: str) -> Any:
     """The first message of a topic that can be read; None: there is none."""
     messages = read_messages(reader, readable_topics(reader, [topic]), lambda *_: None)
