@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 import sys
-from typing import Any, TYPE_CHECKING
+from typing import Any
 
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.bags.sources import open_source
@@ -34,9 +35,6 @@ from test.bags.recordings import (
     write_mcap,
 )
 from test.bags.test_damage import stamps
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 av = pytest.importorskip('av', reason='the extra demos brings it')
 VIDEO, FFMPEG = 'foxglove_msgs/msg/CompressedVideo', 'ffmpeg_image_transport_msgs/msg/FFMPEGPacket'
@@ -124,6 +122,33 @@ def test_packets_of_a_video_are_images_at_their_stamps(
     for index, seen in enumerate(images):
         difference = np.abs(seen.image.astype(int) - view(index * STEP_DEG))
         assert difference.mean() < 12
+
+
+def theora_packets() -> list[bytes]:
+    """Three headers and four images of 64x48, as theora_image_transport publishes them."""
+    with av.open(str(Path(__file__).with_name('theora.ogv'))) as container:
+        stream = container.streams.video[0]
+        rest, headers = bytes(stream.codec_context.extradata), []
+        while rest:
+            size = int.from_bytes(rest[:2], 'big')
+            headers.append(rest[2 : 2 + size])
+            rest = rest[2 + size :]
+        return headers + [bytes(packet) for packet in container.demux(stream) if packet.size]
+
+
+def test_theora_is_decoded_behind_its_headers(tmp_path: Path) -> None:
+    messages = []
+    for ns, data in zip(times(), theora_packets(), strict=False):
+        values = np.frombuffer(data, np.uint8)
+        messages.append((TOPIC, THEORA, ns, TYPES[THEORA](header(ns), values, 0, 0, 0, 0)))
+    assert len(messages) == 7
+    with open_source(write_mcap(tmp_path / 'a.mcap', messages, schema=schema)) as source:
+        images = list(source)
+    assert [image.stamp_ns for image in images] == times()[3:7]
+    for index, seen in enumerate(images):
+        assert seen.image.shape == (48, 64, 3)
+        expected = 60 + 30 * index, 120, 200 - 30 * index
+        assert seen.image[:, 60].mean(axis=0) == pytest.approx(expected, abs=6)
 
 
 def png(index: int) -> bytes:
