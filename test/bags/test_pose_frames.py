@@ -8,6 +8,8 @@ import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import open_source
+from embodied_r_ros.episodes.episode import read_episode
+from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 from embodied_r_ros.types.geometry import (
     BODY_FROM_OPTICAL,
     Pose,
@@ -130,6 +132,18 @@ def test_odometry_of_the_images_own_frame_is_turned_once(
 ) -> None:
     bag = write_bag(tmp_path / 'a', images(frame) + drive(where, frame.lstrip('/')))
     assert_left_and_ahead(bag)
+
+
+def test_an_episode_has_the_poses_of_its_camera(tmp_path: Path) -> None:
+    deltas = [
+        SemanticDelta(times()[index], kind, index, frame_id=EYE)
+        for index, kind in ((0, DeltaKind.FIRST), (COUNT - 1, DeltaKind.CHANGE))
+    ]
+    bag = write_bag(tmp_path / 'a', images() + drive(eye, EYE))
+    first, last = read_episode(bag, 'classical', lambda path: deltas).poses
+    turn, way = relative_motion(first, last)
+    assert tuple(way) == pytest.approx((0.8, 0.0, 0.0), abs=1e-6)
+    assert yaw_pitch_roll(turn)[0] == pytest.approx(math.radians(40))
 
 
 def test_a_slash_in_front_of_a_body_does_not_matter(tmp_path: Path) -> None:
