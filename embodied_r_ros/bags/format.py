@@ -66,32 +66,27 @@ def unpack_lz4(data: bytes, limit: int = MAX_UNPACKED) -> bytes:
     Raises:
         BagError: It becomes larger than the limit [bytes], or is cut off.
     """
-    unpacker = lz4.frame.LZ4FrameDecompressor()
-    unpacked: bytes = unpacker.decompress(data, max_length=limit + 1)
-    if len(unpacked) > limit:
-        what = f'{len(data)} bytes of lz4'
-        raise size_error(what, limit)
-    if not unpacker.eof:
-        msg = f'{len(data)} bytes of lz4 are cut off'
-        raise BagError(msg)
-    return unpacked
+    return _unpack_whole('lz4', lz4.frame.LZ4FrameDecompressor(), data, limit)
 
 
 def unpack_bz2(data: bytes, limit: int = MAX_UNPACKED) -> bytes:
     """Unpack bzip2 data.
 
     Raises:
-        BagError: It becomes larger than the limit [bytes].
+        BagError: It becomes larger than the limit [bytes], or is cut off.
     """
     from bz2 import BZ2Decompressor
 
-    unpacker = BZ2Decompressor()
-    unpacked = unpacker.decompress(data, max_length=limit + 1)
+    return _unpack_whole('bz2', BZ2Decompressor(), data, limit)
+
+
+def _unpack_whole(kind: str, unpacker: Any, data: bytes, limit: int) -> bytes:
+    unpacked: bytes = unpacker.decompress(data, max_length=limit + 1)
+    what = f'{len(data)} bytes of {kind}'
     if len(unpacked) > limit:
-        what = f'{len(data)} bytes of bz2'
         raise size_error(what, limit)
     if not unpacker.eof:
-        msg = f'{len(data)} bytes of bz2 are cut off'
+        msg = f'{what} are cut off'
         raise BagError(msg)
     return unpacked
 

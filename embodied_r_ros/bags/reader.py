@@ -115,7 +115,7 @@ class BagReader:
     def damage(self) -> list[str]:
         """What of the files was damaged and left out, as far as they were read."""
         return [
-            f'{file.path.name}: {len(file.damage)} chunks are damaged and left out, the first: '
+            f'{file.path.name}: {len(file.damage)} parts are damaged and left out, the first: '
             f'{next(iter(file.damage.values()))}{_advice(file.path)}'
             for file in self._files
             if file.damage
@@ -278,24 +278,28 @@ def bag_files(path: Path) -> list[Path]:
     return _in_order(path, files, names) if names else _of_one_bag(path, files)
 
 
+_METADATA_ERRORS = (OSError, yaml.YAMLError, TypeError, KeyError, ValueError)
+
+
+def _information(folder: Path) -> Any:
+    """What metadata.yaml says; one of _METADATA_ERRORS where it says nothing that can be read."""
+    value = parse_yaml((folder / METADATA).read_text(), _MOST_METADATA)
+    return value['rosbag2_bagfile_information']
+
+
 def listed_files(folder: Path) -> list[str]:
     """Names of files that metadata.yaml lists; none where it says nothing that can be read."""
-    try:
-        value = parse_yaml((folder / METADATA).read_text(), _MOST_METADATA)
-        names = value['rosbag2_bagfile_information']['relative_file_paths']
-        return [Path(str(name)).name for name in names]
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError, ValueError):
-        return []
+    with suppress(*_METADATA_ERRORS):
+        return [Path(str(name)).name for name in _information(folder)['relative_file_paths']]
+    return []
 
 
 def stated_counts(folder: Path) -> dict[str, int]:
     """Messages by topic as metadata.yaml says; nothing where it does not say."""
-    counts: dict[str, int] = {}
-    with suppress(OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError, ValueError):
-        value = parse_yaml((folder / METADATA).read_text(), _MOST_METADATA)
-        for topic in value['rosbag2_bagfile_information']['topics_with_message_count']:
-            name = str(topic['topic_metadata']['name'])
-            counts[name] = counts.get(name, 0) + int(topic['message_count'])
+    counts: Counter[str] = Counter()
+    with suppress(*_METADATA_ERRORS):
+        for topic in _information(folder)['topics_with_message_count']:
+            counts[str(topic['topic_metadata']['name'])] += int(topic['message_count'])
     return counts
 
 

@@ -149,6 +149,26 @@ def _tell_orphans(path: Path, count: int) -> None:
     _LOG.warning('%d messages of %s are left out: it does not name their topic', count, path)
 
 
+def _tell_damage(file: StorageFile) -> None:
+    """Say in a line what of a file was left out."""
+    if file.damage:
+        text = '%d parts of %s are damaged and left out; the first: %s'
+        _LOG.warning(text, len(file.damage), file.path, next(iter(file.damage.values())))
+
+
+def _with_some(file: StorageFile, messages: Iterable[Timed]) -> Iterator[Timed]:
+    """Messages of a file, of which damaged ones are left out.
+
+    Raises:
+        DamagedFileError: None is left.
+    """
+    message = None
+    for message in messages:
+        yield message
+    if message is None and file.damage:
+        raise DamagedFileError(next(iter(file.damage.values())))
+
+
 def _normal_type(name: str) -> str:
     """A type's name with its kind between package and name, as ROS 2 writes it, of DDS too."""
     if '::' in name:
@@ -229,11 +249,7 @@ class McapFile:
     def close(self) -> None:
         """Close the file, and say in a line what of it was left out."""
         self._file.close()
-        if self.damage:
-            text = '%s of %s: damaged and left out; the first: %s'
-            why = next(iter(self.damage.values()))
-            what = f'{len(self.damage)} of {len(self._chunks)} chunks'
-            _LOG.warning(text, what, self.path, why)
+        _tell_damage(self)
 
     def content(self) -> McapContent:
         """What the file holds, for metadata.yaml."""
@@ -259,11 +275,7 @@ class McapFile:
         ]
         if plain := sorted((item for item in self._plain if item[0] in keys), key=itemgetter(1)):
             units.append((plain[0][1], lambda: self._of_plain(plain)))
-        message = None
-        for message in in_order_of_time(units):
-            yield message
-        if message is None and self.damage:
-            raise DamagedFileError(next(iter(self.damage.values())))
+        return _with_some(self, in_order_of_time(units))
 
     def _of_chunk(self, chunk: _Chunk, keys: set[int]) -> Iterator[Timed]:
         messages = [
@@ -516,6 +528,7 @@ class SqliteFile:
     def close(self) -> None:
         """Close the file, and leave nothing beside it that was not there."""
         self._database.close()
+        _tell_damage(self)
         if not self._had_shared:
             with suppress(OSError):
                 self._shared.unlink(missing_ok=True)
@@ -531,11 +544,20 @@ class SqliteFile:
         keys = sorted({connection.key for connection in chosen})
         marks = ','.join('?' * len(keys))
         query = (
-            f'SELECT topic_id, timestamp, data FROM messages WHERE topic_id IN ({marks}) '
+            f'SELECT id, topic_id, timestamp FROM messages WHERE topic_id IN ({marks}) '
             'ORDER BY timestamp, id'
         )
-        for key, time_ns, data in self._database.execute(query, keys):
-            yield time_ns, self._by_key[key], data
+        return _with_some(self, self._rows(self._database.execute(query, keys)))
+
+    def _rows(self, places: Iterable[tuple[int, int, int]]) -> Iterator[Timed]:
+        query = 'SELECT data FROM messages WHERE id = ?'
+        for number, key, time_ns in places:
+            try:
+                [data] = self._database.execute(query, (number,)).fetchone()
+            except sqlite3.DatabaseError as error:
+                self.damage[number] = f'message {number}: {error}'
+            else:
+                yield time_ns, self._by_key[key], data
 
     def _open(self) -> sqlite3.Connection:
         journal = self.path.with_name(self.path.name + '-journal')
@@ -638,6 +660,7 @@ class Ros1File:
             for position, chunk in self._reader.chunks.items()
         }
         self._sources = dict(enumerate(self._reader.connections))
+        self._indexes = self._reader.indexes
         self.connections = [
             Connection(
                 source.topic,
@@ -656,15 +679,37 @@ class Ros1File:
         self.end_ns = self._reader.end_time - 1 if has_messages else 0
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, and say in a line what of it was left out."""
         self._reader.close()
+        _tell_damage(self)
 
     def messages(self, chosen: Collection[Connection]) -> Iterator[Timed]:
-        """Time of receipt [ns], connection and message as ROS 1 serialises it."""
-        by_id = {self._sources[connection.key].id: connection for connection in chosen}
-        sources = [self._sources[connection.key] for connection in chosen]
-        for source, time_ns, data in self._reader.messages(sources):
-            yield time_ns, by_id[source.id], data
+        """Time of receipt [ns], connection and message as ROS 1 serialises it.
+
+        Raises:
+            BagError: All that there is of them is in damaged chunks, or a chunk is too large.
+        """
+        entries = [
+            [(entry, connection) for entry in self._indexes[self._sources[connection.key].id]]
+            for connection in chosen
+        ]
+        merged = heapq.merge(*entries, key=lambda item: item[0].time)
+        return _with_some(self, self._of_entries(merged))
+
+    def _of_entries(self, entries: Iterable[tuple[Any, Connection]]) -> Iterator[Timed]:
+        for entry, connection in entries:
+            if entry.chunk_pos in self.damage:
+                continue
+            source = self._sources[connection.key]
+            self._reader.indexes = {source.id: [entry]}  # of one message: the next may be whole
+            try:
+                for _, time_ns, data in self._reader.messages([source]):
+                    yield time_ns, connection, data
+            except UnpackedSizeError:
+                raise
+            except Exception as error:  # whatever a damaged chunk makes of the parser
+                self.damage[entry.chunk_pos] = str(error) or type(error).__name__
+                self._reader.current_chunk = (-1, BytesIO())  # it has closed the one before
 
 
 _ROS1_RENAMES = {'tf/msg/tfMessage': 'tf2_msgs/msg/TFMessage'}

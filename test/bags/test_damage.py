@@ -14,8 +14,12 @@ from embodied_r_ros.episodes.inspect import audit_bag, why_unfit
 from mcap.reader import make_reader
 from mcap.writer import CompressionType, IndexType
 import pytest
+from rosbags.rosbag1 import Reader as Ros1Reader
+from rosbags.rosbag1 import Writer as Ros1Writer
+from rosbags.rosbag2 import StoragePlugin
 
-from test.bags.recordings import COUNT, T0_NS, times, TOPIC, turning, write_mcap
+from test.bags.recordings import COUNT, T0_NS, times, TOPIC, turning, write_bag, write_mcap
+from test.bags.test_field_recordings import write_ros1
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,13 +70,13 @@ def test_one_flipped_byte_costs_its_chunk(
     assert 6 <= len(lost) <= 12
     assert min(lost) > T0_NS
     assert max(lost) < times()[-1]
-    assert '1 of 3 chunks of' in caplog.text
+    assert '1 parts of' in caplog.text
     assert main(['keyframes', str(path)]) == 0
     capsys.readouterr()
     assert main(['episodes', 'audit', str(path)]) == 1
     said = capsys.readouterr().out
     assert f'{TOPIC}: {COUNT - len(lost)} messages where the file says {COUNT}' in said
-    assert 'a.mcap: 1 chunks are damaged' in said
+    assert 'a.mcap: 1 parts are damaged' in said
     assert 'episodes recover' in why_unfit(path)
 
 
@@ -122,6 +126,36 @@ def test_recover_salvages_the_rest_and_says_what_is_lost(
     assert stamps(bag) == rest
     assert audit_bag(bag).problems == ()
     assert recover(bag, is_thorough=True).was_closed
+
+
+@pytest.mark.parametrize('fmt', [Ros1Writer.CompressionFormat.BZ2, None])
+def test_a_damaged_chunk_of_ros_1_costs_that_chunk(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, fmt: Ros1Writer.CompressionFormat | None
+) -> None:
+    path = write_ros1(tmp_path / 'old.bag', **({'fmt': fmt} if fmt else {}))
+    data = path.read_bytes()
+    with Ros1Reader(path) as reader:
+        place = sorted(reader.chunks.values(), key=lambda chunk: chunk.datapos)[1].datapos
+    path.write_bytes(data[: place + 4] + bytes(8) + data[place + 12 :])
+    read = stamps(path)
+    assert COUNT / 2 < len(read) < COUNT
+    assert set(read) < set(times())
+    assert '1 parts of' in caplog.text
+    assert any('old.bag: 1 parts are damaged' in text for text in audit_bag(path).problems)
+
+
+def test_a_damaged_page_of_a_database_costs_its_message(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bag = write_bag(tmp_path / 'bag', turning(), StoragePlugin.SQLITE3)
+    path = bag / 'bag.db3'
+    middle = path.stat().st_size // 2 // 4096 * 4096  # of the pages of an image
+    flip(path, middle, 0xFF)
+    read = stamps(bag)
+    assert len(read) == COUNT - 1
+    assert set(read) < set(times())
+    assert 'malformed' in caplog.text
+    assert any('bag.db3: 1 parts are damaged' in text for text in audit_bag(bag).problems)
 
 
 def test_nothing_left_is_an_error(tmp_path: Path) -> None:
