@@ -130,6 +130,12 @@ class _Records:
         return self._size - self._whole
 
     def __iter__(self) -> Iterator[Any]:
+        # A summary repeats what a damaged chunk may have declared.
+        for opcode, position, length in walk_records(self._file):
+            if opcode in {Opcode.SCHEMA, Opcode.CHANNEL}:
+                self._file.seek(position)
+                yield from self._read(opcode, self._file.read(length))
+        self.damaged = 0
         for opcode, position, length in walk_records(self._file):
             if opcode in {Opcode.DATA_END, Opcode.FOOTER}:  # an index follows, which is made anew
                 self._whole = self._size

@@ -190,6 +190,7 @@ _PARSER_ERRORS = (DamagedFileError, ValueError, struct.error, McapError, KeyErro
 # MCAP: what stands in a record behind its head.
 _MESSAGE = struct.Struct('<HIQQ')  # channel, sequence, log time, publish time
 _CHUNK = struct.Struct('<QQQI')  # start and end time, uncompressed size, CRC
+_FOOTER = struct.Struct('<QQI')  # start of the summary and of its offsets, CRC
 _INDEX = struct.Struct('<HI')  # channel, bytes of the entries
 
 
@@ -226,11 +227,15 @@ class McapFile:
         self._schemas: dict[int, SchemaRecord] = {0: SchemaRecord(0, b'', '', '')}
         self._channels: dict[int, ChannelRecord] = {}
         self._statistics: Statistics | None = None
+        self._is_doubtful = False  # the summary
         self._records: dict[str, dict[str, str]] = {}  # newest metadata by name
+        self._summary: list[tuple[int, bytes]] = []  # its records that are read, as hints
         self.damage: dict[int, str] = {}
         try:
             self._walk()
             self._check_sizes()
+            if not self._is_doubtful:
+                self._take_summary()
             self._look_into_chunks()
             self._check_overlaps()
         except BaseException:
@@ -304,15 +309,34 @@ class McapFile:
         for opcode, position, length in walk_records(self._file):
             is_over = is_over or opcode == Opcode.DATA_END
             end = position + length
+            if is_over:
+                self._note_summary(opcode, position, length)
+                continue
             try:
                 self._take(opcode, position, length)
             except _PARSER_ERRORS as error:
-                if not is_over:  # what follows is a hint
-                    self.damage[position] = str(error) or type(error).__name__
+                self.damage[position] = str(error) or type(error).__name__
         self._file.seek(end if opcode == Opcode.FOOTER else size - len(MCAP0_MAGIC))
         if self._file.read() != MCAP0_MAGIC or not (is_over or opcode == Opcode.FOOTER):
             msg = 'it was not closed, or is cut off'
             raise DamagedFileError(msg)
+
+    def _note_summary(self, opcode: int, position: int, length: int) -> None:
+        """Keep a record of the summary; at the footer, doubt all where the checksum says so."""
+        self._file.seek(position)
+        body = self._file.read(length)
+        if opcode in _READ:
+            self._summary.append((opcode, body))
+        elif opcode == Opcode.FOOTER and length >= _FOOTER.size:
+            start, _, crc = _FOOTER.unpack_from(body)
+            self._file.seek(start)
+            covered = self._file.read(max(0, position + _FOOTER.size - 4 - start))
+            self._is_doubtful = bool(crc) and zlib.crc32(covered) != crc
+
+    def _take_summary(self) -> None:
+        for opcode, body in self._summary:
+            with suppress(*_PARSER_ERRORS):
+                self._take_record(opcode, body)
 
     def _take(self, opcode: int, position: int, length: int) -> None:
         self._file.seek(position)
@@ -388,7 +412,9 @@ class McapFile:
         All are read where the index has not as many messages as the statistics state.
         """
         in_index = sum(chunk.counts.total() for chunk in self._chunks) + len(self._plain)
-        is_doubtful = bool(self._statistics and self._statistics.message_count != in_index)
+        is_doubtful = self._is_doubtful or bool(
+            self._statistics and self._statistics.message_count != in_index
+        )
         for chunk in self._chunks:
             is_known = chunk.is_indexed and all(map(self._is_announced, chunk.counts))
             if is_known and not is_doubtful:
@@ -400,6 +426,9 @@ class McapFile:
                 times.append(time_ns)
             if times:
                 chunk.start_ns, chunk.end_ns = min(times), max(times)
+        if self._is_doubtful:  # what the chunks say goes before it
+            self._take_summary()
+            self._statistics = None
         orphans = {key for chunk in self._chunks for key in chunk.counts}
         orphans.update(item[0] for item in self._plain)
         if orphans := orphans - self._channels.keys():

@@ -109,6 +109,29 @@ def test_a_flipped_length_of_another_record_costs_little(tmp_path: Path, opcode:
     assert stamps(bag) == times()
 
 
+@pytest.mark.parametrize('chunk', [0, 1, 2])
+def test_recover_keeps_what_the_rest_needs_of_a_damaged_chunk(tmp_path: Path, chunk: int) -> None:
+    """The first chunk alone declares schema and topic; the summary repeats them."""
+    bag = tmp_path / 'bag'
+    bag.mkdir()
+    path = write_mcap(bag / 'bag_0.mcap', turning(), chunk_size=CHUNK_BYTES)
+    start, length = chunks(path)[chunk]
+    flip(path, start + length // 2)
+    rest = stamps(bag)
+    done = recover(bag, is_thorough=True)
+    assert (done.messages, done.damaged_chunks) == (len(rest), 1)
+    assert stamps(bag) == rest
+
+
+@pytest.mark.parametrize('word', [b'cdr', b'/cam/image_raw', b'sensor_msgs/msg/Image'])
+def test_a_word_of_the_summary_that_is_damaged_is_not_believed(
+    tmp_path: Path, word: bytes
+) -> None:
+    path = write_mcap(tmp_path / 'a.mcap', turning(), chunk_size=CHUNK_BYTES)
+    flip(path, path.read_bytes().rindex(word), 0x01)
+    assert stamps(path, TOPIC) == times()
+
+
 def test_recover_salvages_the_rest_and_says_what_is_lost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -132,7 +155,8 @@ def test_recover_salvages_the_rest_and_says_what_is_lost(
 def test_a_damaged_chunk_of_ros_1_costs_that_chunk(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, fmt: Ros1Writer.CompressionFormat | None
 ) -> None:
-    path = write_ros1(tmp_path / 'old.bag', **({'fmt': fmt} if fmt else {}))
+    path = tmp_path / 'old.bag'
+    path = write_ros1(path, fmt=fmt) if fmt else write_ros1(path)
     data = path.read_bytes()
     with Ros1Reader(path) as reader:
         place = sorted(reader.chunks.values(), key=lambda chunk: chunk.datapos)[1].datapos
