@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
+import errno
 import hashlib
 from io import BytesIO
 import os
@@ -280,7 +281,9 @@ def is_whole(path: Path) -> bool:
         _read_by_index(path)
         with path.open('rb') as file:
             deque(walk_records(file, damaged), maxlen=0)
-    except OSError:
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # an index that names a place that no file has
+            return False
         raise
     except Exception:  # whatever a damaged file makes of the parser
         return False

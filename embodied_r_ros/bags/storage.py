@@ -329,7 +329,7 @@ class McapFile:
             self._summary.append((opcode, body))
         elif opcode == Opcode.FOOTER and length >= _FOOTER.size:
             start, _, crc = _FOOTER.unpack_from(body)
-            self._file.seek(start)
+            self._file.seek(min(start, position))
             covered = self._file.read(max(0, position + _FOOTER.size - 4 - start))
             self._is_doubtful = bool(crc) and zlib.crc32(covered) != crc
 

@@ -208,6 +208,23 @@ def test_a_flipped_byte_in_the_summary_costs_nothing(tmp_path: Path, back: int, 
         assert len(list(make_reader(file, validate_crcs=True).iter_messages())) == COUNT
 
 
+@pytest.mark.parametrize('what', ['footer', 'index'])
+def test_places_beyond_any_file_are_damage(tmp_path: Path, what: str) -> None:
+    """The high byte of the summary's start in the footer, and of a place in an index."""
+    bag = tmp_path / 'bag'
+    bag.mkdir()
+    path = write_mcap(bag / 'bag_0.mcap', turning(), chunk_size=CHUNK_BYTES)
+    with path.open('rb') as file:
+        summary = make_reader(file).get_summary()
+    assert summary
+    place = summary.chunk_indexes[0].chunk_start_offset.to_bytes(8, 'little')
+    at = path.read_bytes().rindex(place) + 7 if what == 'index' else path.stat().st_size - 21
+    flip(path, at, 0x80)
+    assert stamps(bag) == times()
+    assert recover(bag, is_thorough=True).messages == COUNT
+    assert stamps(bag) == times()
+
+
 def test_a_file_without_statistics_is_read_and_audited(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
