@@ -60,12 +60,12 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.geometry import Pose
     from embodied_r_ros.types.images import StampedImage
 
-_LOG = logging.getLogger(__name__)
 _INFO_S = 10.0
 _HELD_KEYFRAMES = 16  # which another look for a question can be at
 
 # Shows progress over images, knowing how many are expected (None: unknown).
 Progress = Callable[[Iterable['StampedImage'], 'int | None'], Iterable['StampedImage']]
+_LOG = logging.getLogger(__name__)
 
 _KEYFRAME = 'embodied_r_msgs/msg/Keyframe'
 _ID_DIGITS = 8  # in the name of a map of a fleet
