@@ -554,7 +554,7 @@ def test_messages_of_another_type_under_the_same_name_are_left_out(
         writer.add_message(channel, T0_NS, cdr(STRING, TYPES[STRING]('x')), T0_NS)
 
     assert stamps(write_mcap(tmp_path / 'a.mcap', turning(), before=stranger)) == times()
-    assert f'1 messages of topic {TOPIC} of bag' in caplog.text
+    assert f'1 messages of topic {TOPIC} are left out' in caplog.text
 
 
 def test_a_file_that_is_listed_twice_is_read_once(tmp_path: Path) -> None:
