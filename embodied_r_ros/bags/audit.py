@@ -124,6 +124,7 @@ class AuditReport:
     duration_s: float
     topics: tuple[TopicReport, ...]
     problems: tuple[str, ...] = ()  # why it is not for training; empty: it is
+    left_out: tuple[str, ...] = ()  # what of it nothing here reads, which is no problem
 
     def to_json(self) -> str:
         """One line of JSON."""

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The format of bags: what packs them, what an MCAP file holds by its index, metadata.yaml.
+"""The format of bags: what packs them, what an MCAP file holds, metadata.yaml.
 
-What is in bags is unpacked within limits, however large it claims to be. rosbag2 reads
-metadata.yaml instead of the index.
+What is in bags is unpacked within limits, however large it claims to be.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ from embodied_r_ros.common.errors import BagError
 import lz4.frame  # type: ignore[import-untyped]
 from mcap.data_stream import ReadDataStream
 from mcap.opcode import Opcode
-from mcap.reader import make_reader
-from mcap.records import Footer, Header
+from mcap.records import Header
 from mcap.writer import MCAP0_MAGIC
 from rosbags.rosbag2.errors import ReaderError
 from rosbags.rosbag2.metadata import dump_qos_v8, parse_qos
@@ -68,32 +66,27 @@ def unpack_lz4(data: bytes, limit: int = MAX_UNPACKED) -> bytes:
     Raises:
         BagError: It becomes larger than the limit [bytes], or is cut off.
     """
-    unpacker = lz4.frame.LZ4FrameDecompressor()
-    unpacked: bytes = unpacker.decompress(data, max_length=limit + 1)
-    if len(unpacked) > limit:
-        what = f'{len(data)} bytes of lz4'
-        raise size_error(what, limit)
-    if not unpacker.eof:
-        msg = f'{len(data)} bytes of lz4 are cut off'
-        raise BagError(msg)
-    return unpacked
+    return _unpack_whole('lz4', lz4.frame.LZ4FrameDecompressor(), data, limit)
 
 
 def unpack_bz2(data: bytes, limit: int = MAX_UNPACKED) -> bytes:
     """Unpack bzip2 data.
 
     Raises:
-        BagError: It becomes larger than the limit [bytes].
+        BagError: It becomes larger than the limit [bytes], or is cut off.
     """
     from bz2 import BZ2Decompressor
 
-    unpacker = BZ2Decompressor()
-    unpacked = unpacker.decompress(data, max_length=limit + 1)
+    return _unpack_whole('bz2', BZ2Decompressor(), data, limit)
+
+
+def _unpack_whole(kind: str, unpacker: Any, data: bytes, limit: int) -> bytes:
+    unpacked: bytes = unpacker.decompress(data, max_length=limit + 1)
+    what = f'{len(data)} bytes of {kind}'
     if len(unpacked) > limit:
-        what = f'{len(data)} bytes of bz2'
         raise size_error(what, limit)
     if not unpacker.eof:
-        msg = f'{len(data)} bytes of bz2 are cut off'
+        msg = f'{what} are cut off'
         raise BagError(msg)
     return unpacked
 
@@ -102,9 +95,15 @@ def unpack_bz2(data: bytes, limit: int = MAX_UNPACKED) -> bytes:
 UNPACKERS = {'zstd': unpack_zstd, 'lz4': unpack_lz4}
 
 
+class UnpackedSizeError(BagError):
+    """Something unpacks to more than a recorder writes."""
+
+
 def size_error(what: str, limit: int) -> BagError:
     """What unpacks to more than a limit [bytes], as an error."""
-    return BagError(f'{what} unpacks to more than {limit // _MB} MB: no recorder writes that')
+    return UnpackedSizeError(
+        f'{what} unpacks to more than {limit // _MB} MB: no recorder writes that'
+    )
 
 
 def unpack_file(path: Path, folder: Path) -> Path:
@@ -138,8 +137,91 @@ def unpack_file(path: Path, folder: Path) -> Path:
 NOTES_RECORD = 'embodied_r'  # provenance of an episode
 LIBRARY = 'embodied_r_ros'  # who wrote a file, as its first record says
 RECORD_HEAD = struct.Struct('<BQ')  # opcode and length of each record
-_FOOTER_BYTES = 20
 _HEADER_BYTES = 1024  # at most, of those that are ours
+_HEAD_BYTES = 64  # of a record's content, which are looked at
+_FOOTER = RECORD_HEAD.pack(Opcode.FOOTER, 20)
+_TAIL_BYTES = len(_FOOTER) + 20 + len(MCAP0_MAGIC)
+_KNOWN = frozenset(map(int, Opcode))
+DAMAGED = 0  # instead of an opcode
+_CHUNK_MARK = bytes([Opcode.CHUNK])
+
+
+def walk_records(
+    file: BinaryIO, damaged: list[int] | None = None
+) -> Iterator[tuple[int, int, int]]:
+    """Go from record to record of an MCAP file, to the footer or the first that is not whole.
+
+    A chunk tells its length without its head. Behind another record whose head is damaged, it goes
+    on at the next chunk, or at the footer.
+
+    Args:
+        file: The file.
+        damaged: Takes the places of damaged heads.
+
+    Returns:
+        Iterator of opcode, place of the content and its length; DAMAGED with what was passed over.
+    """
+    size, position, opcode = os.fstat(file.fileno()).st_size, len(MCAP0_MAGIC), -1
+    while opcode != Opcode.FOOTER and position + RECORD_HEAD.size <= size:
+        file.seek(position)
+        head = file.read(RECORD_HEAD.size + _HEAD_BYTES)
+        opcode, length = RECORD_HEAD.unpack_from(head)
+        start = position + RECORD_HEAD.size
+        if start + length <= size and is_plausible(opcode, length, head[RECORD_HEAD.size :]):
+            yield opcode, start, length
+            position = start + length
+            continue
+        following = start + _chunk_length(head[RECORD_HEAD.size :])
+        if start < following <= size:
+            yield int(Opcode.CHUNK), start, following - start
+        elif following := _next_start(file, position + 1, size):
+            yield DAMAGED, position, following - position
+        else:
+            return
+        if damaged is not None:
+            damaged.append(position)
+        position, opcode = following, DAMAGED
+
+
+def is_plausible(opcode: int, length: int, start: bytes) -> bool:
+    """Tell whether a record begins as one whose opcode and length are not damaged.
+
+    Chunks and their indexes hold their length once more.
+    """
+    if opcode == Opcode.CHUNK and len(start) == _HEAD_BYTES:
+        return length == _chunk_length(start)
+    if opcode == Opcode.MESSAGE_INDEX and len(start) >= 6:
+        return bool(length == 6 + struct.unpack_from('<I', start, 2)[0])
+    return opcode in _KNOWN
+
+
+def _chunk_length(start: bytes) -> int:
+    """Length of a chunk by the begin of its content; 0: it is none."""
+    if len(start) < _HEAD_BYTES:
+        return 0
+    (size,) = struct.unpack_from('<I', start, 28)
+    at = 32 + min(size, 24)  # behind the name of the compression
+    is_named = start[32:at].isalnum() or not size
+    return at + 8 + int(struct.unpack_from('<Q', start, at)[0]) if is_named else 0
+
+
+def _next_start(file: BinaryIO, position: int, size: int) -> int:
+    """Where the next chunk begins, else the footer; 0: there is none."""
+    needed = RECORD_HEAD.size + _HEAD_BYTES
+    for at in range(position, size, _PIECE):
+        file.seek(at)
+        piece = file.read(_PIECE + needed)
+        found = piece.find(_CHUNK_MARK)
+        while 0 <= found < _PIECE:
+            head = piece[found : found + needed]
+            opcode, length = RECORD_HEAD.unpack_from(head.ljust(needed, b'\0'))
+            is_inside = at + found + RECORD_HEAD.size + length <= size
+            if len(head) == needed and is_inside and is_plausible(opcode, length, head[9:]):
+                return at + found
+            found = piece.find(_CHUNK_MARK, found + 1)
+    file.seek(max(0, size - _TAIL_BYTES))
+    tail = file.read()
+    return size - _TAIL_BYTES if tail.startswith(_FOOTER) and tail.endswith(MCAP0_MAGIC) else 0
 
 
 @dataclass
@@ -154,28 +236,6 @@ class McapContent:
     def notes(self) -> dict[str, str]:
         """Provenance, free text by name."""
         return self.records.get(NOTES_RECORD, {})
-
-
-def read_content(path: Path) -> McapContent | None:
-    """What the index of a file says that it holds; None: it was not closed, or has no index.
-
-    Raises:
-        OSError: It cannot be read.
-    """
-    try:
-        with path.open('rb') as file:
-            if not _has_footer(file):
-                return None
-            file.seek(0)
-            reader = make_reader(file)
-            summary = reader.get_summary()
-            if summary is None or summary.statistics is None:
-                return None
-            return _content(path, summary, list(reader.iter_metadata()))
-    except OSError:
-        raise
-    except Exception:  # whatever a damaged index makes of the parser
-        return None
 
 
 def may_be_of_others(path: Path) -> bool:
@@ -208,31 +268,6 @@ def _qos_of_version_8(profiles: str) -> str:
         return str(dump_qos_v8(parse_qos(profiles)))
     except (ReaderError, KeyError, TypeError):
         return ''
-
-
-def _has_footer(file: BinaryIO) -> bool:
-    tail = RECORD_HEAD.size + _FOOTER_BYTES + len(MCAP0_MAGIC)
-    if file.seek(0, os.SEEK_END) < tail:
-        return False
-    file.seek(-tail, os.SEEK_END)
-    opcode, length = RECORD_HEAD.unpack(file.read(RECORD_HEAD.size))
-    footer = Footer.read(ReadDataStream(file))
-    is_there = opcode == int(Opcode.FOOTER) and length == _FOOTER_BYTES
-    return bool(is_there and footer.summary_start > 0 and file.read() == MCAP0_MAGIC)
-
-
-def _content(path: Path, summary: Any, metadata: list[Any]) -> McapContent:
-    numbers = summary.statistics
-    content = McapContent(FileContent(path))
-    content.file.first_ns = numbers.message_start_time
-    content.file.last_ns = numbers.message_end_time
-    for channel in summary.channels.values():
-        schema = summary.schemas.get(channel.schema_id)
-        content.channels[channel.topic] = channel_of(channel, schema.name if schema else '')
-        if count := numbers.channel_message_counts.get(channel.id, 0):
-            content.file.counts[channel.topic] += count
-    content.records = {record.name: dict(record.metadata) for record in metadata}
-    return content
 
 
 METADATA = 'metadata.yaml'

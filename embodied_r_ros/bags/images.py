@@ -31,6 +31,7 @@ from embodied_r_ros.bags.reader import (
     first_message,
     read_messages,
     readable_topics,
+    tell_left_out,
     topics_of_type,
 )
 from embodied_r_ros.common.errors import ImageError, SourceError, UnsupportedImageError
@@ -125,6 +126,9 @@ def check_raw_image(msg: Any, topic: str = '') -> None:
         UnsupportedImageError: It holds no picture, or in an unknown way.
         ImageError: It says what was found and what was expected.
     """
+    if not msg.width * msg.height or not len(msg.data):
+        text = f'{msg.encoding} image of {msg.width}x{msg.height} pixels has {len(msg.data)} bytes'
+        raise ImageError(text)
     if is_depth(msg.encoding, topic):
         text = f'image encoding {msg.encoding!r} is depth, not a colour or grey image'
         raise UnsupportedImageError(text)
@@ -202,6 +206,7 @@ class ImageDecoder:
         """Take the topic that the images come from."""
         self._topic = topic
         self._stretch = Stretch()
+        self._has_looked = False  # for a mosaic
 
     def decode(self, msg: Any) -> tuple[NDArray[np.uint8], EncodedImage | None]:
         """The image (BGR, uint8, (H, W, 3)), and its bytes where it came as a JPEG.
@@ -216,8 +221,28 @@ class ImageDecoder:
         if not _is_plain(encoded.data):  # then its bytes say what it is, whatever the text says
             self._check_format(str(msg.format))
         image = encoded.decode(self._stretch)
+        if (image[::4, ::4] == image[::4, ::4, :1]).all():  # grey
+            code = _bayer_code(str(msg.format))
+            if code is not None:
+                return np.asarray(cv2.cvtColor(image[..., 0], code), np.uint8), None
+            self._tell_mosaic(image[..., 0], str(msg.format))
         # A PNG is too large to be passed on as it came.
         return image, encoded if encoded.format == 'jpeg' else None
+
+    def _tell_mosaic(self, grey: NDArray[np.uint8], text: str) -> None:
+        """Say where the first grey image looks like the mosaic of a colour camera."""
+        if self._has_looked:
+            return
+        self._has_looked = True
+        values = grey.astype(np.int16)
+        near, next_but_one = (np.abs(values[:, n:] - values[:, :-n]).mean() for n in (1, 2))
+        if near > _MOSAIC_RATIO * next_but_one + _MOSAIC_NOISE:
+            _LOG.warning(
+                'images of topic %s look like a Bayer mosaic, and their format %r does not say '
+                'which: they are read as grey; record the debayered topic',
+                self._topic,
+                text,
+            )
 
     def _check_format(self, text: str) -> None:
         """Refuse what is no picture by the format of a CompressedImage, '16UC1; png ...'."""
@@ -233,7 +258,22 @@ class ImageDecoder:
             raise UnsupportedImageError(msg)
 
 
-_COMPRESSED = '/compressed'
+def _bayer_code(text: str) -> int | None:
+    """How a CompressedImage of a mosaic gets its colours (cv2.cvtColor); None: it is none.
+
+    Its format is 'bayer_rggb8; jpeg compressed ', with a colour behind that where it has some.
+    """
+    first, *rest = [*text.lower().replace(';', ' ').split(), '']
+    is_made = any(word in rest for word in ('bgr8', 'rgb8', 'bgr16', 'rgb16', 'mono8'))
+    is_mosaic = first.startswith('bayer_') and first in _ENCODINGS and not is_made
+    return _ENCODINGS[first].code if is_mosaic else None
+
+
+# In a mosaic, next but one to each other are pixels of one colour.
+_MOSAIC_RATIO, _MOSAIC_NOISE = 1.3, 2.0
+# Names of transports, which follow that of the camera's topic (image_transport).
+_TRANSPORTS = {'compressed', 'ffmpeg', 'theora', 'foxglove'}
+_MOST_NAMED = 8
 # An image waits for the pose that follows it, but not for ever: odometry may end before the
 # images do. Whole images wait, so that few may.
 _MAX_WAITING = 8
@@ -253,7 +293,14 @@ def choose_image_topic(reader: BagReader, topic: str | None) -> str:
     names = ', '.join(topics) or 'none'
     if topic is None:
         if not topics:
-            msg = f'{reader.path} has no image topic: expected {" or ".join(IMAGE_TYPES)}'
+            others = sorted(
+                {f'{c.topic} ({c.msgtype})' for c in (*reader.connections, *reader.foreign)}
+            )
+            text = ', '.join(others[:_MOST_NAMED]) + (', ...' if others[_MOST_NAMED:] else '')
+            msg = (
+                f'{reader.path} has no image topic: expected {" or ".join(IMAGE_TYPES[::2])}, '
+                f'it has {text or "none"}'
+            )
             raise SourceError(msg)
         matches = _only_topic(reader, topics)
         if len(matches) == 1:
@@ -275,8 +322,11 @@ def _only_topic(reader: BagReader, topics: list[str]) -> list[str]:
     some = [name for name in topics if counts[name].msgcount] or topics
     if len(some) > 1:
         some = [name for name in some if not shows_depth(reader, name)] or some
-    raw = {name for name in some if not name.endswith(_COMPRESSED)}
-    return [name for name in some if name.removesuffix(_COMPRESSED) not in raw or name in raw]
+    best: dict[str, str] = {}  # by the camera's name, of its transports
+    for name in sorted(some, key=lambda name: IMAGE_TYPES.index(counts[name].msgtype)):
+        base, _, last = name.rpartition('/')
+        best.setdefault(base if last in _TRANSPORTS else name, name)
+    return sorted(best.values())
 
 
 def bag_images(
@@ -475,7 +525,7 @@ class _ImageQueue:
             SourceError: Too many images are.
         """
         if topic != self._topic:
-            _LOG.warning('a message of topic %s is left out: %s', topic, error)
+            tell_left_out(topic, error)
             return
         self._count += 1
         self._damage.leave_out(f'image {self._count - 1}', error)

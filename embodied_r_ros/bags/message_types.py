@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from functools import cache, lru_cache
+import re
 from typing import Any, Protocol, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import BagError
@@ -63,6 +64,12 @@ class BagMessageFactory:
         return np.asarray(values, np.dtype(dtype))
 
 
+# A line with a field or a constant; of IDL, what ends with a semicolon.
+_DEFINITION_LINE = re.compile(r'^[ \t]*[^\s#]|;', re.MULTILINE)
+# The largest of ROS have hundreds, and the time to parse one grows with its square.
+_MOST_LINES = 3000
+
+
 @lru_cache(maxsize=512)
 def definition_store(type_name: str, text: str, kind: str) -> Typestore:
     """Types with which messages of a topic are read: as its bag defines them, where it does.
@@ -76,11 +83,13 @@ def definition_store(type_name: str, text: str, kind: str) -> Typestore:
         kind: Format of the text: 'ros2msg', 'ros2idl' or 'ros1msg'.
 
     Raises:
-        BagError: The bag does not define the type, and it is none of the standard ones.
+        BagError: The bag does not define the type, or without end, and it is none of the standard
+            ones.
     """
     own = get_typestore(Stores.ROS1_NOETIC) if kind == 'ros1msg' else embodied_typestore()
+    lines = len(_DEFINITION_LINE.findall(text))
     try:
-        types = _parse_definition(type_name, text, kind)
+        types = _parse_definition(type_name, text, kind) if lines <= _MOST_LINES else {}
     except Exception:  # whatever an unusual definition makes of the parser
         types = {}
     needed, absent = _closure(type_name, types, own.fielddefs)
@@ -94,6 +103,8 @@ def definition_store(type_name: str, text: str, kind: str) -> Typestore:
     if type_name in own.fielddefs:
         return own
     what = 'has no definition that can be read' if absent == type_name else f'needs {absent}'
+    if lines > _MOST_LINES:
+        what = f'has a definition of {lines} lines, more than {_MOST_LINES}'
     msg = f'type {type_name} {what}, and this is no standard type of ROS 2 Jazzy'
     raise BagError(msg)
 

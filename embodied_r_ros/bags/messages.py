@@ -22,7 +22,17 @@ if TYPE_CHECKING:
     from embodied_r_ros.bags.message_types import MessageFactory
 
 
-IMAGE_TYPES = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage')
+RAW_IMAGE, COMPRESSED_IMAGE = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
+# Messages of bags that are read as images, the best of a camera first (`bags.video`).
+IMAGE_TYPES = (
+    RAW_IMAGE,
+    'foxglove_msgs/msg/RawImage',
+    COMPRESSED_IMAGE,
+    'foxglove_msgs/msg/CompressedImage',
+    'foxglove_msgs/msg/CompressedVideo',
+    'ffmpeg_image_transport_msgs/msg/FFMPEGPacket',
+    'theora_image_transport/msg/Packet',
+)
 
 
 def stamp_ns_from_msg(msg: Any) -> int:
@@ -82,6 +92,23 @@ def transform_from_msg(msg: Any) -> Pose:
     q = msg.transform.rotation
     orientation = (float(q.x), float(q.y), float(q.z), float(q.w))
     return Pose(vector_from_msg(msg.transform.translation), orientation, msg.header.frame_id)
+
+
+# Messages of where a body is. Of these, Odometry and TransformStamped name it.
+STAMPED_POSES = (
+    'geometry_msgs/msg/PoseStamped',
+    'geometry_msgs/msg/PoseWithCovarianceStamped',
+    'geometry_msgs/msg/TransformStamped',
+)
+
+
+def body_pose_from_msg(msg: Any) -> tuple[Pose, str]:
+    """Pose of an Odometry or one of STAMPED_POSES, and the body's frame; empty: not said."""
+    body = str(getattr(msg, 'child_frame_id', ''))
+    if hasattr(msg, 'transform'):
+        return transform_from_msg(msg), body
+    pose = msg.pose if hasattr(msg.pose, 'orientation') else msg.pose.pose
+    return pose_from_msg(pose, msg.header.frame_id), body
 
 
 def odometry_to_msg(

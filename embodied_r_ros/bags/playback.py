@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.bags.depth import depth_to_msg, find_depth_topic, NO_DEPTH
 from embodied_r_ros.bags.images import camera_info_topic, choose_image_topic
 from embodied_r_ros.bags.message_types import BagMessageFactory
-from embodied_r_ros.bags.messages import encoded_image_to_msg, IMAGE_TYPES
+from embodied_r_ros.bags.messages import COMPRESSED_IMAGE, encoded_image_to_msg, RAW_IMAGE
 from embodied_r_ros.bags.reader import is_bag, open_bag, topics_of_type
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.bags.writer import BagWriter, SENSOR_DATA_QOS
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from embodied_r_ros.bags.sources import DepthSource, ImageSource
 
 
-_COMPRESSED = 'sensor_msgs/msg/CompressedImage'
 _SUFFIX = '/compressed'
 _TOPIC = f'/image{_SUFFIX}'
 _DEPTH = '/depth'
@@ -113,15 +112,15 @@ def playable(
         ]
         info = camera_info_topic(reader, chosen)
         duration_s = reader.duration / 1e9
-        is_compressed = chosen in topics_of_type(reader, _COMPRESSED)
+        kind = reader.topics[chosen].msgtype
         wanted = depth.topic if depth else ''
         found_depth = wanted or find_depth_topic(reader, chosen)
         depth_topic = '' if found_depth == NO_DEPTH else found_depth
     odom = odometry[0] if len(odometry) == 1 else ''
     depth_parts = _split_transport(depth_topic)
-    if not is_compressed:
+    if kind == RAW_IMAGE:
         return Playable(source, chosen, 'raw', info, odom, duration_s, *depth_parts)
-    if not chosen.endswith(_SUFFIX):
+    if kind != COMPRESSED_IMAGE or not chosen.endswith(_SUFFIX):
         # The nodes expect compressed images under the name that image_transport gives them.
         with open_source(source, topic, depth=depth) as images:
             return _from_images(images, scratch / 'source')
@@ -139,7 +138,7 @@ def _from_images(images: ImageSource, bag: Path) -> Playable:
     factory = BagMessageFactory()
     first_ns = last_ns = 0
     with BagWriter(bag) as writer:
-        writer.add_topic(_TOPIC, _COMPRESSED, SENSOR_DATA_QOS)
+        writer.add_topic(_TOPIC, COMPRESSED_IMAGE, SENSOR_DATA_QOS)
         has_depth = False
         for image in images:
             encoded = image.encoded or encode_image(image.image, _JPEG_QUALITY)
@@ -150,7 +149,7 @@ def _from_images(images: ImageSource, bag: Path) -> Playable:
             if image.depth is None:
                 continue
             if not has_depth:
-                writer.add_topic(_DEPTH, IMAGE_TYPES[0], SENSOR_DATA_QOS)
+                writer.add_topic(_DEPTH, RAW_IMAGE, SENSOR_DATA_QOS)
                 has_depth = True
             depth = depth_to_msg(factory, last_ns, image.frame_id, image.depth)
             writer.write(_DEPTH, depth, last_ns)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a bag proves of poses: by odometry, or by the transforms (tf2) in it."""
+"""What a bag proves of poses: by odometry, the transforms (tf2) in it, or other stamped poses."""
 
 from __future__ import annotations
 
@@ -8,17 +8,35 @@ from contextlib import suppress
 from dataclasses import dataclass
 import logging
 import math
+import re
 from typing import Any, Protocol, TYPE_CHECKING
 
-from embodied_r_ros.bags.messages import pose_from_msg, stamp_ns_from_msg, transform_from_msg
+from embodied_r_ros.bags.messages import (
+    body_pose_from_msg,
+    pose_from_msg,
+    stamp_ns_from_msg,
+    STAMPED_POSES,
+    transform_from_msg,
+)
 from embodied_r_ros.bags.reader import (
+    first_message,
     read_messages,
     read_values,
     readable_topics,
+    tell_left_out,
     topics_of_type,
 )
 from embodied_r_ros.types.geometry import Pose, relative_motion, yaw_pitch_roll
-from embodied_r_ros.types.poses import compose_poses, NoPose, PoseBuffer, TransformTree
+from embodied_r_ros.types.poses import (
+    camera_of_body,
+    FIXED_FRAMES,
+    has_optical_axes,
+    is_usual_frame,
+    moves_with_robot,
+    NoPose,
+    PoseBuffer,
+    TransformTree,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -57,7 +75,7 @@ class PoseSource(Protocol):
 class OdometryPoses:
     """Poses of the body that odometry is of, and of the camera that transforms mount on it.
 
-    Where no transforms speak of the camera, it is taken for the body.
+    `types.poses.camera_of_body` says what the pose of a body tells of a camera.
     """
 
     name = 'odometry'
@@ -71,15 +89,16 @@ class OdometryPoses:
         self._mounts = mounts
         self._poses = PoseBuffer(capacity)
         self._body = ''  # child_frame_id
+        self._has_told = False
 
     def take(self, msg: Any, received_ns: int) -> int:
-        """Take an Odometry message, or transforms."""
+        """Take a message of a pose, or transforms."""
         if self._mounts and hasattr(msg, 'transforms'):
             return self._mounts.take(msg, received_ns)
         stamp_ns = stamp_ns_from_msg(msg.header.stamp) or received_ns
-        self._body = str(msg.child_frame_id)
+        pose, self._body = body_pose_from_msg(msg)
         with suppress(ValueError):  # an orientation of zeros, before odometry has started
-            self._poses.add(stamp_ns, pose_from_msg(msg.pose.pose, msg.header.frame_id))
+            self._poses.add(stamp_ns, pose)
         return stamp_ns
 
     def reaches(self, frame_id: str, stamp_ns: int) -> bool:
@@ -91,19 +110,36 @@ class OdometryPoses:
 
     def camera_at(self, frame_id: str, stamp_ns: int) -> Pose | NoPose:
         """Pose of the camera link at a stamp."""
-        body = self._poses.at(stamp_ns)
-        if body is None:
+        pose = self._poses.at(stamp_ns)
+        if pose is None:
             return NoPose('the odometry has gaps at images')
-        mounts = self._mounts_of(frame_id)
-        if mounts is None:
-            return body
-        link = mounts.camera_in(self._body, frame_id, stamp_ns)
-        if isinstance(link, NoPose):
-            why = (
-                f'where the camera is on {self._body!r}, the body of {self._topic}: {link.reason}'
-            )
+
+        def mount(body: str) -> Pose | NoPose | None:
+            mounts = self._mounts_of(frame_id)
+            if mounts is None:
+                self._tell_assumption(pose)
+                return None
+            link = mounts.camera_in(body, frame_id, stamp_ns)
+            if isinstance(link, Pose):
+                return link
+            why = f'where the camera is on {body!r}, the body of {self._topic}: {link.reason}'
             return NoPose(f'transforms do not say {why}')
-        return compose_poses(body, link)
+
+        return camera_of_body(pose, self._body, frame_id, mount)
+
+    def _tell_assumption(self, pose: Pose) -> None:
+        """Say once that a pose is taken for the camera's, where it may be of something else."""
+        is_optical = has_optical_axes(self._body, pose)
+        if self._has_told or (self._body and not is_optical):
+            return
+        self._has_told = True
+        what = (
+            f'is of {self._body!r}, and no transform says where the camera is on it'
+            if self._body
+            else 'names no body'
+        )
+        text = 'the pose of topic %s %s: it is taken for the camera, %s forward'
+        _LOG.warning(text, self._topic, what, 'z' if is_optical else 'x')
 
     def _mounts_of(self, frame_id: str) -> TransformPoses | None:
         """The transforms that speak of a camera; None: there are none."""
@@ -123,8 +159,9 @@ class TransformPoses:
         """
         self.topics = topics
         self._tree = TransformTree()
+        self._has_told = False
         static = [name for name in topics_of_type(reader, _TRANSFORMS) if name.endswith(_STATIC)]
-        for _, _, msg in read_messages(reader, readable_topics(reader, static), _tell):
+        for _, _, msg in read_messages(reader, readable_topics(reader, static), tell_left_out):
             for transform in msg.transforms:
                 with suppress(ValueError):
                     self._tree.add_static(transform.child_frame_id, transform_from_msg(transform))
@@ -149,7 +186,12 @@ class TransformPoses:
 
     def camera_at(self, frame_id: str, stamp_ns: int) -> Pose | NoPose:
         """Pose of the camera link at a stamp."""
-        return self._tree.camera_at(frame_id, stamp_ns)
+        pose = self._tree.camera_at(frame_id, stamp_ns)
+        if isinstance(pose, Pose) and not self._has_told and not is_usual_frame(pose.frame_id):
+            self._has_told = True
+            text = 'transforms have %s: poses are in %r, their root'
+            _LOG.warning(text, f'neither {" nor ".join(FIXED_FRAMES)}', pose.frame_id)
+        return pose
 
     def camera_in(self, body: str, frame_id: str, stamp_ns: int) -> Pose | NoPose:
         """Pose of the camera link in the frame of a body at a stamp."""
@@ -164,21 +206,59 @@ class TransformPoses:
         return self._tree.pose_in(fixed, frame_id, stamp_ns)
 
 
-def _tell(topic: str, error: Exception) -> None:
-    _LOG.warning('a message of topic %s is left out: %s', topic, error)
-
-
 def odometry_source(reader: BagReader) -> OdometryPoses | None:
-    """The only odometry of a bag; None: there is none, or there are several, and a line says so.
+    """The only odometry of a bag, or its only other stamped poses where transforms do not move.
+
+    None: there is none, or there are several, and a line says so.
 
     Raises:
         BagError: A message is damaged.
     """
-    topics = _with_messages(reader, _ODOMETRY)
+    topics, transforms = _with_messages(reader, _ODOMETRY), _transforms(reader)
+    if not topics and not (transforms and transforms.topics):
+        topics = [
+            name
+            for name in _with_messages(reader, *STAMPED_POSES)
+            if _may_be_of_robot(reader, name)
+        ]
     if len(topics) > 1:
         text = 'the odometry of bag %s is left out: several topics have some (%s)'
         _LOG.warning(text, reader.path, ', '.join(topics))
-    return OdometryPoses(topics[0], _transforms(reader)) if len(topics) == 1 else None
+    return OdometryPoses(topics[0], transforms) if len(topics) == 1 else None
+
+
+# Words in the names of topics whose poses are of something else than the robot, or wanted.
+_OTHER_POSES = {
+    'goal',
+    'target',
+    'initialpose',
+    'initial',
+    'setpoint',
+    'desired',
+    'command',
+    'cmd',
+}
+_OTHER_POSES |= {
+    'ee',
+    'eef',
+    'tcp',
+    'tool',
+    'gripper',
+    'hand',
+    'current',
+    'marker',
+    'tag',
+    'object',
+}
+_OTHER_POSES |= {'clicked', 'human', 'person'}
+
+
+def _may_be_of_robot(reader: BagReader, topic: str) -> bool:
+    """Tell whether stamped poses are those of the robot in a fixed frame, by their names."""
+    if _OTHER_POSES & set(re.split(r'[/_]', topic.lower())):
+        return False
+    msg = first_message(reader, topic)
+    return msg is not None and not moves_with_robot(msg.header.frame_id)
 
 
 def transform_source(reader: BagReader) -> TransformPoses | None:
@@ -239,8 +319,8 @@ def poses_at(
     return poses
 
 
-def _with_messages(reader: BagReader, type_name: str) -> list[str]:
-    topics = topics_of_type(reader, type_name)
+def _with_messages(reader: BagReader, *type_names: str) -> list[str]:
+    topics = topics_of_type(reader, *type_names)
     return [topic for topic in topics if reader.topics[topic].msgcount]
 
 

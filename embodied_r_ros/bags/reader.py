@@ -27,7 +27,8 @@ from embodied_r_ros.bags.storage import (
     ROS1,
     storage_suffix,
 )
-from embodied_r_ros.common.errors import BagError, EmbodiedRError
+from embodied_r_ros.bags.video import Pictures
+from embodied_r_ros.common.errors import BagError, EmbodiedRError, SourceError
 from embodied_r_ros.common.settings import parse_yaml
 import yaml
 
@@ -67,6 +68,21 @@ class BagReader:
         """Connections whose messages are neither CDR nor of ROS 1."""
         return [c for file in self._files for c in file.connections if not is_readable(c)]
 
+    def left_out(self) -> list[str]:
+        """Topics whose messages are left out, in words."""
+        odd_ones = [
+            f'{c.count} messages of topic {c.topic} are left out: they are {c.msgtype}, most are '
+            f'{self.topics[c.topic].msgtype}'
+            for c in self.odd_ones
+            if c.count
+        ]
+        return odd_ones + [
+            f'topic {c.topic} is left out: its {c.count} messages are '
+            f'{c.encoding or "of an unknown encoding"}, not CDR'
+            for c in self.foreign
+            if c.count
+        ]
+
     @property
     def topics(self) -> dict[str, TopicInfo]:
         """What is known of each topic whose messages can be read, by its name."""
@@ -96,6 +112,15 @@ class BagReader:
         """From the first to the last message [ns]."""
         return self.end_time - self.start_time
 
+    def damage(self) -> list[str]:
+        """What of the files was damaged and left out, as far as they were read."""
+        return [
+            f'{file.path.name}: {len(file.damage)} parts are damaged and left out, the first: '
+            f'{next(iter(file.damage.values()))}{_advice(file.path)}'
+            for file in self._files
+            if file.damage
+        ]
+
     def stated_counts(self) -> dict[str, int]:
         """Messages by topic as the statistics of the files say, where they have some."""
         counts: dict[str, int] = {}
@@ -114,7 +139,8 @@ class BagReader:
             connections: Whose messages to read; None: all.
 
         Returns:
-            Iterator of connection, time of receipt [ns] and serialised message (CDR).
+            Iterator of connection, time of receipt [ns] and serialised message (CDR). One of ROS 1
+            that its definition does not fit is empty.
 
         Raises:
             BagError: The bag is damaged.
@@ -123,11 +149,7 @@ class BagReader:
         by_file: dict[int, list[Connection]] = {}
         for connection in connections:
             by_file.setdefault(id(self._owners[id(connection)]), []).append(connection)
-        converters = {
-            id(c): ros1_converter(c.msgtype, c.definition)
-            for c in connections
-            if c.encoding == ROS1
-        }
+        converters = {id(c): _ros1_converter(c) for c in connections if c.encoding == ROS1}
         units = [
             (file.start_ns, partial(file.messages, chosen))
             for file in self._files
@@ -156,6 +178,22 @@ class BagReader:
         except BagError as error:
             msg = f'topic {connection.topic} of bag {self.path} cannot be read: {error}'
             raise BagError(msg) from None
+
+
+def _ros1_converter(connection: Connection) -> Callable[[bytes], bytes]:
+    """What turns messages of ROS 1 into CDR, and those that are not as defined into nothing."""
+    try:
+        convert = ros1_converter(connection.msgtype, connection.definition)
+    except BagError:  # told where the topic is asked for
+        return lambda data: b''
+
+    def converted(data: bytes) -> bytes:
+        try:
+            return convert(data)
+        except Exception:  # whatever a damaged message makes of the converter
+            return b''
+
+    return converted
 
 
 def _of_one_type(connections: list[Connection]) -> tuple[list[Connection], list[Connection]]:
@@ -240,24 +278,28 @@ def bag_files(path: Path) -> list[Path]:
     return _in_order(path, files, names) if names else _of_one_bag(path, files)
 
 
+_METADATA_ERRORS = (OSError, yaml.YAMLError, TypeError, KeyError, ValueError)
+
+
+def _information(folder: Path) -> Any:
+    """What metadata.yaml says; one of _METADATA_ERRORS where it says nothing that can be read."""
+    value = parse_yaml((folder / METADATA).read_text(), _MOST_METADATA)
+    return value['rosbag2_bagfile_information']
+
+
 def listed_files(folder: Path) -> list[str]:
     """Names of files that metadata.yaml lists; none where it says nothing that can be read."""
-    try:
-        value = parse_yaml((folder / METADATA).read_text(), _MOST_METADATA)
-        names = value['rosbag2_bagfile_information']['relative_file_paths']
-        return [Path(str(name)).name for name in names]
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError, ValueError):
-        return []
+    with suppress(*_METADATA_ERRORS):
+        return [Path(str(name)).name for name in _information(folder)['relative_file_paths']]
+    return []
 
 
 def stated_counts(folder: Path) -> dict[str, int]:
     """Messages by topic as metadata.yaml says; nothing where it does not say."""
-    counts: dict[str, int] = {}
-    with suppress(OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError, ValueError):
-        value = parse_yaml((folder / METADATA).read_text(), _MOST_METADATA)
-        for topic in value['rosbag2_bagfile_information']['topics_with_message_count']:
-            name = str(topic['topic_metadata']['name'])
-            counts[name] = counts.get(name, 0) + int(topic['message_count'])
+    counts: Counter[str] = Counter()
+    with suppress(*_METADATA_ERRORS):
+        for topic in _information(folder)['topics_with_message_count']:
+            counts[str(topic['topic_metadata']['name'])] += int(topic['message_count'])
     return counts
 
 
@@ -325,7 +367,7 @@ def _advice(path: Path) -> str:
     is_of_a_bag = (path.parent / 'metadata.yaml').exists()
     if not is_of_a_bag and len(list(path.parent.glob('*.mcap'))) > 1:
         folder, first = 'FOLDER', 'move it to a folder of its own, where '
-    return f': {first}`embodied-r episodes recover {folder}` repairs what was cut off'
+    return f': {first}`embodied-r episodes recover {folder}` keeps what is whole'
 
 
 Value = TypeVar('Value')
@@ -376,7 +418,8 @@ def open_bag(path: Path) -> Iterator[BagReader]:
                 msg = f'bag {path} cannot be read: {error.strerror or error}'
                 raise BagError(msg) from None
             reader = BagReader(path, files)
-            _tell_foreign(reader)
+            for text in reader.left_out():
+                _LOG.warning('bag %s: %s', path, text)
             yield reader
         finally:
             for opened in files:
@@ -407,28 +450,6 @@ def _open_file(bag: Path, path: Path, scratch: Path) -> StorageFile:
     except Exception as error:  # whatever a damaged file makes of the parser
         msg = f'{what} cannot be read ({_reason(error)}){_advice(path)}'
         raise BagError(msg) from None
-
-
-def _tell_foreign(reader: BagReader) -> None:
-    for connection in reader.odd_ones:
-        if connection.count:
-            _LOG.warning(
-                '%d messages of topic %s of bag %s are left out: they are %s, most are %s',
-                connection.count,
-                connection.topic,
-                reader.path,
-                connection.msgtype,
-                reader.topics[connection.topic].msgtype,
-            )
-    for connection in reader.foreign:
-        if connection.count:
-            _LOG.warning(
-                'topic %s of bag %s is left out: its %d messages are %s, not CDR',
-                connection.topic,
-                reader.path,
-                connection.count,
-                connection.encoding or 'of an unknown encoding',
-            )
 
 
 def topics_of_type(reader: BagReader, *type_names: str) -> list[str]:
@@ -474,10 +495,17 @@ def read_messages(
     return _deserialize(reader, connections, stores, leave_out)
 
 
+def tell_left_out(topic: str, error: Exception) -> None:
+    """Say that a damaged message is left out, as `read_messages` takes it."""
+    _LOG.warning('a message of topic %s is left out: %s', topic, error)
+
+
 def first_message(reader: BagReader, topic: str) -> Any:
     """The first message of a topic that can be read; None: there is none."""
     messages = read_messages(reader, readable_topics(reader, [topic]), lambda *_: None)
-    return next((msg for _, _, msg in messages), None)
+    with suppress(SourceError):  # a video, which nobody has asked for yet
+        return next((msg for _, _, msg in messages), None)
+    return None
 
 
 def _checked_stores(reader: BagReader, connections: list[Connection]) -> dict[int, Typestore]:
@@ -531,9 +559,14 @@ def _deserialize(
     stores: dict[int, Typestore],
     leave_out: Callable[[str, Exception], None] | None,
 ) -> Iterator[tuple[str, int, Any]]:
+    pictures = {id(c): Pictures(c.topic, c.msgtype) for c in connections}
+    time_ns = 0
     for connection, time_ns, data in _messages(reader, connections):
         try:
             msg = stores[id(connection)].deserialize_cdr(data, connection.msgtype)
+            found = pictures[id(connection)].take(msg)
+        except SourceError:
+            raise
         except Exception as error:  # whatever a damaged message makes of the parser
             where = f'topic {connection.topic}, received at {time_ns}'
             damage = _damage_error(reader, error, where)
@@ -541,7 +574,11 @@ def _deserialize(
                 raise damage from None
             leave_out(connection.topic, damage)
             continue
-        yield connection.topic, time_ns, msg
+        for msg in found:
+            yield connection.topic, time_ns, msg
+    for connection in connections:
+        for msg in pictures[id(connection)].end():
+            yield connection.topic, time_ns, msg
 
 
 def _damage_error(reader: BagReader, error: Exception, where: str = '') -> BagError:

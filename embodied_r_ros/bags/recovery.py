@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Episodes whose bag was never closed: found, recovered, verified.
+"""Episodes whose bag was never closed, or is damaged: found, recovered, verified.
 
-A bag is closed where each of its MCAP files ends with an index and metadata.yaml can be read. A
-file takes the place of the broken one only after it was read back as it was written; where more
-than the end was missing, the broken one stays beside it as `.damaged`.
+A bag is closed where each of its MCAP files ends as one that was closed; metadata.yaml is written
+where it is missing. A file takes the place of the broken one only after it was read back as it was
+written; where more than the end was missing, the broken one stays beside it as `.damaged`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.bags.format import (
     bag_information,
     disk_errors,
-    read_content,
     sync_folder,
     write_metadata,
 )
 from embodied_r_ros.bags.reader import is_bag, listed_files
-from embodied_r_ros.bags.salvage import salvage
+from embodied_r_ros.bags.salvage import is_whole, salvage
+from embodied_r_ros.bags.storage import read_content
 from embodied_r_ros.bags.writer import BagLock, is_locked
 from embodied_r_ros.common.errors import BagError
 
@@ -133,28 +133,35 @@ def bag_state(episode: Path) -> BagState:
 
 
 def recover_all(
-    episodes: Sequence[Path], is_wanted: Callable[[], bool] = lambda: True
+    episodes: Sequence[Path],
+    is_wanted: Callable[[], bool] = lambda: True,
+    *,
+    is_thorough: bool = False,
 ) -> Iterator[Recovery]:
     """Recover every bag that is not closed; what fails ends nothing.
 
     Args:
         episodes: Folders of bags.
         is_wanted: Called now and then; False ends the work.
+        is_thorough: As of `recover`.
     """
     for episode in episodes:
         if is_wanted():
             try:
-                yield recover(episode, is_wanted)
+                yield recover(episode, is_wanted, is_thorough=is_thorough)
             except (BagError, OSError) as error:
                 yield Recovery(episode, reason=str(error))
 
 
-def recover(episode: Path, is_wanted: Callable[[], bool] = lambda: True) -> Recovery:
-    """Recover a bag that is not closed; one that is closed is left as it is.
+def recover(
+    episode: Path, is_wanted: Callable[[], bool] = lambda: True, *, is_thorough: bool = False
+) -> Recovery:
+    """Recover a bag that is not closed; one that is whole is left as it is.
 
     Args:
         episode: Folder of the bag.
         is_wanted: Called now and then; False ends the work.
+        is_thorough: Files that were closed are read, too: damage inside is found by checksums.
 
     Raises:
         BagError: It is in use, is no MCAP file, or the disk is full; it was left as it was.
@@ -165,26 +172,27 @@ def recover(episode: Path, is_wanted: Callable[[], bool] = lambda: True) -> Reco
     except BlockingIOError:
         msg = f'{episode} is being recorded or recovered: wait for its end'
         raise BagError(msg) from None
-    with lock:
-        if _is_closed(episode):
+    with lock, disk_errors(episode):
+        whole = {path: content for path in mcap_files(episode) if (content := read_content(path))}
+        if is_thorough:
+            whole = {path: content for path, content in whole.items() if is_whole(path)}
+        if listed_files(episode) and len(whole) == len(mcap_files(episode)):
             return Recovery(episode, was_closed=True)
-        with disk_errors(episode):
-            return _recover(episode, is_wanted)
+        return _recover(episode, whole, is_wanted)
 
 
-def _recover(episode: Path, is_wanted: Callable[[], bool]) -> Recovery:
+def _recover(
+    episode: Path, whole: dict[Path, McapContent], is_wanted: Callable[[], bool]
+) -> Recovery:
     contents, backups = [], []
     lost_bytes = damaged_chunks = 0
-    were_whole = True
     if not mcap_files(episode):
         msg = (
             f'{episode} has no MCAP files: only those can be repaired, others are read as they are'
         )
         raise BagError(msg)
     for path in mcap_files(episode):
-        content = read_content(path)
-        if content is None:
-            were_whole = False
+        if not (content := whole.get(path)):
             salvaged = _recover_file(path, is_wanted)
             content = salvaged.content
             lost_bytes += salvaged.lost_bytes
@@ -195,7 +203,7 @@ def _recover(episode: Path, is_wanted: Callable[[], bool]) -> Recovery:
     _describe(episode, contents)
     messages = sum(content.file.counts.total() for content in contents)
     lost = lost_bytes, damaged_chunks, tuple(backups)
-    return Recovery(episode, False, messages, were_whole, *lost)
+    return Recovery(episode, False, messages, len(whole) == len(contents), *lost)
 
 
 def _recover_file(path: Path, is_wanted: Callable[[], bool]) -> Salvage:
@@ -243,4 +251,4 @@ def _describe(episode: Path, contents: Sequence[McapContent]) -> None:
 
 
 def _is_closed(episode: Path) -> bool:
-    return all(read_content(path) for path in mcap_files(episode)) and bool(listed_files(episode))
+    return all(read_content(path) for path in mcap_files(episode))

@@ -7,7 +7,9 @@ but whose end is known, is left out, and reading goes on behind it.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, replace
+import errno
 import hashlib
 from io import BytesIO
 import os
@@ -17,14 +19,17 @@ from typing import Any, BinaryIO, TYPE_CHECKING
 from embodied_r_ros.bags.format import (
     bag_information,
     channel_of,
+    DAMAGED,
     FileContent,
     information_text,
+    is_plausible,
     LIBRARY,
     MAX_UNPACKED,
     McapContent,
     METADATA_RECORD,
     RECORD_HEAD,
     UNPACKERS,
+    walk_records,
 )
 from embodied_r_ros.common.errors import BagError
 from mcap.data_stream import ReadDataStream
@@ -43,7 +48,6 @@ RECOVERY_RECORD = 'embodied_r_recovery'
 _MOST_OF_A_CUT = 16 * 1024 * 1024
 _PIECE = 1024 * 1024  # read at once [bytes]
 _START = 64  # of a record, which is looked at [bytes]
-_KNOWN = frozenset(map(int, Opcode))
 _PLAIN = {
     int(Opcode.SCHEMA): Schema,
     int(Opcode.CHANNEL): Channel,
@@ -127,59 +131,45 @@ class _Records:
         return self._size - self._whole
 
     def __iter__(self) -> Iterator[Any]:
-        while True:
-            head = self._file.read(RECORD_HEAD.size)
-            if len(head) < RECORD_HEAD.size:
-                return
-            opcode, length = RECORD_HEAD.unpack(head)
-            end = self._whole + RECORD_HEAD.size + length
-            # A zero is no record: after a power failure the end of a file may be empty.
-            if opcode == 0 or end > self._size:
-                start = self._file.read(_START)
-                is_cut = _is_plausible(opcode, length, start)
-                self.ends_in_record = is_cut if opcode else self._is_empty()
-                return
-            if opcode == Opcode.DATA_END:  # an index follows, which is made anew
+        # A summary repeats what a damaged chunk may have declared.
+        for opcode, position, length in walk_records(self._file):
+            if opcode in {Opcode.SCHEMA, Opcode.CHANNEL}:
+                self._file.seek(position)
+                yield from self._read(opcode, self._file.read(length))
+        self.damaged = 0
+        for opcode, position, length in walk_records(self._file):
+            if opcode in {Opcode.DATA_END, Opcode.FOOTER}:  # an index follows, which is made anew
                 self._whole = self._size
                 return
-            body = self._file.read(length)
-            self._whole = end
-            yield from self._read(opcode, length, body)
+            self._file.seek(position)
+            self._whole = position + length
+            yield from self._read(opcode, self._file.read(length))
+        self._file.seek(self._whole)
+        head = self._file.read(RECORD_HEAD.size + _START)
+        if len(head) >= RECORD_HEAD.size:
+            opcode, length = RECORD_HEAD.unpack_from(head)
+            # A zero is no record: after a power failure the end of a file may be empty.
+            is_cut = is_plausible(opcode, length, head[RECORD_HEAD.size :])
+            self.ends_in_record = is_cut if opcode else self._is_empty()
 
     def _is_empty(self) -> bool:
         """Tell whether nothing but zeros lies behind the last whole record."""
         self._file.seek(self._whole)
         return not any(any(piece) for piece in iter(lambda: self._file.read(_PIECE), b''))
 
-    def _read(self, opcode: int, length: int, body: bytes) -> list[Any]:
+    def _read(self, opcode: int, body: bytes) -> list[Any]:
         stream = ReadDataStream(BytesIO(body))
-        if not _is_plausible(opcode, length, body[:_START]):
-            self.damaged += 1
-            return []
         try:
             if opcode == Opcode.CHUNK:
                 chunk = Chunk.read(stream)
                 return [chunk, *breakup_chunk(_unpack(chunk), validate_crc=True)]
             if opcode == Opcode.MESSAGE:
-                return [Message.read(stream, length)]
+                return [Message.read(stream, len(body))]
+            self.damaged += opcode == DAMAGED
             return [_PLAIN[opcode].read(stream)] if opcode in _PLAIN else []
         except Exception:  # whatever damaged content makes of the parser
             self.damaged += 1
             return []
-
-
-def _is_plausible(opcode: int, length: int, start: bytes) -> bool:
-    """Tell whether a record begins as one whose opcode and length are not damaged.
-
-    Chunks and their indexes hold their length once more.
-    """
-    if opcode == Opcode.CHUNK and len(start) == _START:
-        (name,) = struct.unpack_from('<I', start, 28)  # length of the compression's name
-        at = 32 + min(name, 24)
-        return bool(length == at + 8 + struct.unpack_from('<Q', start, at)[0])
-    if opcode == Opcode.MESSAGE_INDEX and len(start) >= 6:
-        return bool(length == 6 + struct.unpack_from('<I', start, 2)[0])
-    return opcode in _KNOWN
 
 
 def _unpack(chunk: Any) -> Any:
@@ -267,23 +257,57 @@ def _verify(new: Path, copy: _Copy) -> None:
     Raises:
         BagError: It does not.
     """
-    digest = hashlib.sha256()
     try:
-        with new.open('rb') as file:
-            reader = make_reader(file, validate_crcs=True)
-            for _, channel, message in reader.iter_messages(log_time_order=False):
-                _add(digest, channel.topic, message)
-            summary = reader.get_summary()
-        count = summary.statistics.message_count
+        digest, count = _read_by_index(new)
     except OSError:
         raise
     except Exception as error:  # whatever a damaged file makes of the parser
         msg = f'{new} was written and cannot be read ({error}): check the disk'
         raise BagError(msg) from None
     total = copy.content.file.counts.total()
-    if digest.digest() != copy.digest.digest() or count != total:
+    if digest != copy.digest.digest() or count != total:
         msg = f'{new} holds {count} messages that are not the {total} written: check the disk'
         raise BagError(msg)
+
+
+def is_whole(path: Path) -> bool:
+    """Tell whether a file that was closed can be read to its end, with right checksums.
+
+    Raises:
+        OSError: The disk fails.
+    """
+    damaged: list[int] = []
+    try:
+        _read_by_index(path)
+        with path.open('rb') as file:
+            deque(walk_records(file, damaged), maxlen=0)
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # an index that names a place that no file has
+            return False
+        raise
+    except Exception:  # whatever a damaged file makes of the parser
+        return False
+    return not damaged
+
+
+def _read_by_index(path: Path) -> tuple[bytes, int]:
+    """Digest and number of the messages of a file, as `mcap` itself reads it.
+
+    Raises:
+        Exception: It is damaged.
+    """
+    digest, count = hashlib.sha256(), 0
+    with path.open('rb') as file:
+        reader = make_reader(file, validate_crcs=True)
+        for _, channel, message in reader.iter_messages(log_time_order=False):
+            _add(digest, channel.topic, message)
+            count += 1
+        summary = reader.get_summary()
+    stated = summary.statistics.message_count if summary and summary.statistics else count
+    if stated != count:
+        msg = f'it states {stated} messages and has {count}'
+        raise BagError(msg)
+    return digest.digest(), count
 
 
 def _add(digest: Any, topic: str, message: Any) -> None:

@@ -11,7 +11,7 @@ for types, CDR and ROS 1.
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 import heapq
@@ -28,23 +28,30 @@ from typing import Any, Protocol, TYPE_CHECKING
 import zlib
 
 from embodied_r_ros.bags.format import (
+    channel_of,
+    DAMAGED,
+    FileContent,
     MAX_HELD,
     MAX_UNPACKED,
+    McapContent,
     RECORD_HEAD,
     size_error,
     unpack_bz2,
     unpack_file,
     unpack_lz4,
+    UnpackedSizeError,
     UNPACKERS,
+    walk_records,
     ZSTD_MAGIC,
 )
 from embodied_r_ros.bags.writer import LATCHED_QOS
 from embodied_r_ros.common.errors import BagError
 from mcap.data_stream import ReadDataStream
+from mcap.exceptions import McapError
 from mcap.opcode import Opcode
 from mcap.records import Channel as ChannelRecord
+from mcap.records import Metadata, Statistics
 from mcap.records import Schema as SchemaRecord
-from mcap.records import Statistics
 from mcap.writer import MCAP0_MAGIC
 import numpy as np
 from rosbags.rosbag2.metadata import parse_qos
@@ -80,9 +87,11 @@ class Connection:
 class StorageFile(Protocol):
     """A file of a bag."""
 
+    path: Path
     connections: list[Connection]
     start_ns: int  # receipt of the first message [ns]; 0: there is none
     end_ns: int  # of the last one
+    damage: dict[int, str]  # what is wrong with parts that are left out, by their place
 
     def messages(self, chosen: Collection[Connection]) -> Iterator[tuple[int, Connection, bytes]]:
         """Time of receipt [ns], connection and serialised message (CDR), in order of time."""
@@ -140,8 +149,30 @@ def _tell_orphans(path: Path, count: int) -> None:
     _LOG.warning('%d messages of %s are left out: it does not name their topic', count, path)
 
 
+def _tell_damage(file: StorageFile) -> None:
+    """Say in a line what of a file was left out."""
+    if file.damage:
+        text = '%d parts of %s are damaged and left out; the first: %s'
+        _LOG.warning(text, len(file.damage), file.path, next(iter(file.damage.values())))
+
+
+def _with_some(file: StorageFile, messages: Iterable[Timed]) -> Iterator[Timed]:
+    """Messages of a file, of which damaged ones are left out.
+
+    Raises:
+        DamagedFileError: None is left.
+    """
+    message = None
+    for message in messages:
+        yield message
+    if message is None and file.damage:
+        raise DamagedFileError(next(iter(file.damage.values())))
+
+
 def _normal_type(name: str) -> str:
-    """A type's name with its kind between package and name, as ROS 2 writes it."""
+    """A type's name with its kind between package and name, as ROS 2 writes it, of DDS too."""
+    if '::' in name:
+        name = name.replace('::dds_::', '::').replace('::', '/').removesuffix('_')
     package, _, rest = name.partition('/')
     return f'{package}/msg/{rest}' if rest and '/' not in rest else name
 
@@ -153,9 +184,13 @@ def _normal_encoding(name: str, schema_encoding: str = '') -> str:
     return name.lower()
 
 
+_READ = {Opcode.SCHEMA, Opcode.CHANNEL, Opcode.METADATA, Opcode.STATISTICS}
+# What damaged content makes of the parser of a record.
+_PARSER_ERRORS = (DamagedFileError, ValueError, struct.error, McapError, KeyError, IndexError)
 # MCAP: what stands in a record behind its head.
 _MESSAGE = struct.Struct('<HIQQ')  # channel, sequence, log time, publish time
 _CHUNK = struct.Struct('<QQQI')  # start and end time, uncompressed size, CRC
+_FOOTER = struct.Struct('<QQI')  # start of the summary and of its offsets, CRC
 _INDEX = struct.Struct('<HI')  # channel, bytes of the entries
 
 
@@ -172,7 +207,10 @@ class _Chunk:
 
 
 class McapFile:
-    """An MCAP file that was closed, with or without chunks, indexes and a summary."""
+    """An MCAP file that was closed, with or without chunks, indexes and a summary.
+
+    A chunk that is damaged is left out.
+    """
 
     def __init__(self, path: Path) -> None:
         """Open a file and find out what it holds.
@@ -181,7 +219,7 @@ class McapFile:
             BagError: It is no MCAP file, was cut off, or a chunk is too large.
             OSError: It cannot be read.
         """
-        self._path = path
+        self.path = path
         self._file = path.open('rb')
         self._chunks: list[_Chunk] = []
         # Messages outside of chunks: (channel, log time, offset, length).
@@ -189,15 +227,21 @@ class McapFile:
         self._schemas: dict[int, SchemaRecord] = {0: SchemaRecord(0, b'', '', '')}
         self._channels: dict[int, ChannelRecord] = {}
         self._statistics: Statistics | None = None
+        self._is_doubtful = False  # the summary
+        self._records: dict[str, dict[str, str]] = {}  # newest metadata by name
+        self._summary: list[tuple[int, bytes]] = []  # its records that are read, as hints
+        self.damage: dict[int, str] = {}
         try:
             self._walk()
             self._check_sizes()
+            if not self._is_doubtful:
+                self._take_summary()
             self._look_into_chunks()
             self._check_overlaps()
         except BaseException:
             self.close()
             raise
-        counts = Counter(item[0] for item in self._plain)
+        counts = self._counts = Counter(item[0] for item in self._plain)
         for chunk in self._chunks:
             counts.update(chunk.counts)
         times = [(chunk.start_ns, chunk.end_ns) for chunk in self._chunks if chunk.counts.total()]
@@ -208,14 +252,25 @@ class McapFile:
         self._by_key = {connection.key: connection for connection in self.connections}
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, and say in a line what of it was left out."""
         self._file.close()
+        _tell_damage(self)
+
+    def content(self) -> McapContent:
+        """What the file holds, for metadata.yaml."""
+        counts = Counter({c.topic: c.count for c in self.connections if c.count})
+        content = McapContent(FileContent(self.path, counts, self.start_ns, self.end_ns))
+        content.records = self._records
+        for channel in self._channels.values():
+            schema = self._schemas.get(channel.schema_id) or self._schemas[0]
+            content.channels[channel.topic] = channel_of(channel, schema.name)
+        return content
 
     def messages(self, chosen: Collection[Connection]) -> Iterator[Timed]:
         """Time of receipt [ns], connection and serialised message, in order of time.
 
         Raises:
-            BagError: A chunk is damaged.
+            BagError: All that there is of them is in damaged chunks, or a chunk is too large.
         """
         keys = {connection.key for connection in chosen}
         units: list[tuple[int, Callable[[], Iterator[Timed]]]] = [
@@ -225,7 +280,7 @@ class McapFile:
         ]
         if plain := sorted((item for item in self._plain if item[0] in keys), key=itemgetter(1)):
             units.append((plain[0][1], lambda: self._of_plain(plain)))
-        return iter(in_order_of_time(units))
+        return _with_some(self, in_order_of_time(units))
 
     def _of_chunk(self, chunk: _Chunk, keys: set[int]) -> Iterator[Timed]:
         messages = [
@@ -250,28 +305,44 @@ class McapFile:
         if self._file.read(len(MCAP0_MAGIC)) != MCAP0_MAGIC:
             msg = 'it does not begin as an MCAP file'
             raise BagError(msg)
-        position = len(MCAP0_MAGIC)
-        while True:
-            self._file.seek(position)
-            head = self._file.read(RECORD_HEAD.size)
-            if len(head) < RECORD_HEAD.size:
-                break
-            opcode, length = RECORD_HEAD.unpack(head)
-            position += RECORD_HEAD.size
-            if position + length > size:
-                break
-            if opcode == Opcode.FOOTER:
-                end = position + length
-                self._file.seek(end)
-                if self._file.read() == MCAP0_MAGIC:
-                    return
-                break
-            self._take(opcode, position, length)
-            position += length
-        msg = 'it was not closed, or is cut off'
-        raise DamagedFileError(msg)
+        opcode, is_over, end = -1, False, 0
+        for opcode, position, length in walk_records(self._file):
+            is_over = is_over or opcode == Opcode.DATA_END
+            end = position + length
+            if is_over:
+                self._note_summary(opcode, position, length)
+                continue
+            try:
+                self._take(opcode, position, length)
+            except _PARSER_ERRORS as error:
+                self.damage[position] = str(error) or type(error).__name__
+        self._file.seek(end if opcode == Opcode.FOOTER else size - len(MCAP0_MAGIC))
+        if self._file.read() != MCAP0_MAGIC or not (is_over or opcode == Opcode.FOOTER):
+            msg = 'it was not closed, or is cut off'
+            raise DamagedFileError(msg)
+
+    def _note_summary(self, opcode: int, position: int, length: int) -> None:
+        """Keep a record of the summary; at the footer, doubt all where the checksum says so."""
+        self._file.seek(position)
+        body = self._file.read(length)
+        if opcode in _READ:
+            self._summary.append((opcode, body))
+        elif opcode == Opcode.FOOTER and length >= _FOOTER.size:
+            start, _, crc = _FOOTER.unpack_from(body)
+            self._file.seek(min(start, position))
+            covered = self._file.read(max(0, position + _FOOTER.size - 4 - start))
+            self._is_doubtful = bool(crc) and zlib.crc32(covered) != crc
+
+    def _take_summary(self) -> None:
+        for opcode, body in self._summary:
+            with suppress(*_PARSER_ERRORS):
+                self._take_record(opcode, body)
 
     def _take(self, opcode: int, position: int, length: int) -> None:
+        self._file.seek(position)
+        if opcode == DAMAGED:
+            msg = f'{length} bytes with the damaged head of a record'
+            raise DamagedFileError(msg)
         if opcode == Opcode.MESSAGE and length >= _MESSAGE.size:
             key, _, log_ns, _ = _MESSAGE.unpack(self._file.read(_MESSAGE.size))
             place = position + _MESSAGE.size, length - _MESSAGE.size
@@ -281,7 +352,7 @@ class McapFile:
             self._chunks.append(_Chunk(position, length, unpacked, crc, start, end))
         elif opcode == Opcode.MESSAGE_INDEX and self._chunks:
             self._take_index(self._file.read(length))
-        elif opcode in {Opcode.SCHEMA, Opcode.CHANNEL, Opcode.STATISTICS}:
+        elif opcode in _READ:
             self._take_record(opcode, self._file.read(length))
 
     def _take_index(self, body: bytes) -> None:
@@ -304,6 +375,9 @@ class McapFile:
         elif opcode == Opcode.CHANNEL:
             channel = ChannelRecord.read(stream)
             self._channels.setdefault(channel.id, channel)
+        elif opcode == Opcode.METADATA:
+            record = Metadata.read(stream)
+            self._records[record.name] = dict(record.metadata)
         elif opcode == Opcode.STATISTICS:
             self._statistics = Statistics.read(stream)
 
@@ -314,7 +388,7 @@ class McapFile:
             BagError: One is.
         """
         if any(chunk.size > MAX_UNPACKED for chunk in self._chunks):
-            what = f'a chunk of bag {self._path}'
+            what = f'a chunk of bag {self.path}'
             raise size_error(what, MAX_UNPACKED)
 
     def _check_overlaps(self) -> None:
@@ -329,7 +403,7 @@ class McapFile:
         for _, size in sorted(steps):
             total += size
             if total > MAX_HELD:
-                what = f'what bag {self._path} says was recorded at one time'
+                what = f'what bag {self.path} says was recorded at one time'
                 raise size_error(what, MAX_HELD)
 
     def _look_into_chunks(self) -> None:
@@ -338,7 +412,9 @@ class McapFile:
         All are read where the index has not as many messages as the statistics state.
         """
         in_index = sum(chunk.counts.total() for chunk in self._chunks) + len(self._plain)
-        is_doubtful = bool(self._statistics and self._statistics.message_count != in_index)
+        is_doubtful = self._is_doubtful or bool(
+            self._statistics and self._statistics.message_count != in_index
+        )
         for chunk in self._chunks:
             is_known = chunk.is_indexed and all(map(self._is_announced, chunk.counts))
             if is_known and not is_doubtful:
@@ -350,12 +426,15 @@ class McapFile:
                 times.append(time_ns)
             if times:
                 chunk.start_ns, chunk.end_ns = min(times), max(times)
+        if self._is_doubtful:  # what the chunks say goes before it
+            self._take_summary()
+            self._statistics = None
         orphans = {key for chunk in self._chunks for key in chunk.counts}
         orphans.update(item[0] for item in self._plain)
         if orphans := orphans - self._channels.keys():
             count = sum(chunk.counts[key] for chunk in self._chunks for key in orphans)
             count += sum(item[0] in orphans for item in self._plain)
-            _tell_orphans(self._path, count)
+            _tell_orphans(self.path, count)
 
     def _is_announced(self, key: int) -> bool:
         """Tell whether a channel is known, and the schema that it names."""
@@ -363,15 +442,28 @@ class McapFile:
         return channel is not None and channel.schema_id in self._schemas
 
     def _chunk_messages(self, chunk: _Chunk) -> Iterator[tuple[int, int, bytes]]:
-        """Channel, log time [ns] and data of each message of a chunk, in the file's order."""
-        data = self._unpack(chunk)
+        """Channel, log time [ns] and data of each message of a chunk, in the file's order.
+
+        What is damaged, and what follows it in the chunk, is left out.
+
+        Raises:
+            BagError: It unpacks to more than it may.
+        """
+        try:
+            yield from self._parse(self._unpack(chunk))
+        except UnpackedSizeError:
+            raise
+        except Exception as error:  # whatever damaged content makes of the parser
+            self.damage.setdefault(chunk.offset, str(error) or type(error).__name__)
+
+    def _parse(self, data: memoryview) -> Iterator[tuple[int, int, bytes]]:
         position, size = 0, len(data)
         while position + RECORD_HEAD.size <= size:
             opcode, length = RECORD_HEAD.unpack_from(data, position)
             position += RECORD_HEAD.size
             end = position + length
             if end > size:
-                msg = 'a chunk is damaged: a record is longer than the chunk'
+                msg = 'a record is longer than its chunk'
                 raise DamagedFileError(msg)
             if opcode == Opcode.MESSAGE and length >= _MESSAGE.size:
                 key, _, log_ns, _ = _MESSAGE.unpack_from(data, position)
@@ -390,10 +482,10 @@ class McapFile:
         if name in UNPACKERS:
             data = UNPACKERS[name](bytes(data), limit)
         elif name:
-            msg = f'its chunks are packed with {name!r}: expected zstd, lz4 or none'
+            msg = f'it is packed with {name!r}: expected zstd, lz4 or none'
             raise BagError(msg)
         if chunk.crc and zlib.crc32(data) != chunk.crc:
-            msg = 'a chunk is damaged: its content has another checksum than it states'
+            msg = 'its content has another checksum than it states'
             raise DamagedFileError(msg)
         return memoryview(data)
 
@@ -414,6 +506,21 @@ class McapFile:
         )
 
 
+def read_content(path: Path) -> McapContent | None:
+    """What an MCAP file holds; None: it was not closed.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    try:
+        with closing(McapFile(path)) as file:
+            return file.content()
+    except OSError:
+        raise
+    except Exception:  # whatever a damaged file makes of the parser
+        return None
+
+
 _WAL_MODE_AT = 18  # of the header: the version that readers need, 2 with a write-ahead log
 
 
@@ -427,7 +534,8 @@ class SqliteFile:
             BagError: It is no bag, or damaged.
             OSError: It cannot be read.
         """
-        self._path = path
+        self.path = path
+        self.damage: dict[int, str] = {}
         self._shared = path.with_name(path.name + '-shm')
         self._had_shared = self._shared.exists()
         self._scratch: Path | None = None
@@ -449,6 +557,7 @@ class SqliteFile:
     def close(self) -> None:
         """Close the file, and leave nothing beside it that was not there."""
         self._database.close()
+        _tell_damage(self)
         if not self._had_shared:
             with suppress(OSError):
                 self._shared.unlink(missing_ok=True)
@@ -464,26 +573,35 @@ class SqliteFile:
         keys = sorted({connection.key for connection in chosen})
         marks = ','.join('?' * len(keys))
         query = (
-            f'SELECT topic_id, timestamp, data FROM messages WHERE topic_id IN ({marks}) '
+            f'SELECT id, topic_id, timestamp FROM messages WHERE topic_id IN ({marks}) '
             'ORDER BY timestamp, id'
         )
-        for key, time_ns, data in self._database.execute(query, keys):
-            yield time_ns, self._by_key[key], data
+        return _with_some(self, self._rows(self._database.execute(query, keys)))
+
+    def _rows(self, places: Iterable[tuple[int, int, int]]) -> Iterator[Timed]:
+        query = 'SELECT data FROM messages WHERE id = ?'
+        for number, key, time_ns in places:
+            try:
+                [data] = self._database.execute(query, (number,)).fetchone()
+            except sqlite3.DatabaseError as error:
+                self.damage[number] = f'message {number}: {error}'
+            else:
+                yield time_ns, self._by_key[key], data
 
     def _open(self) -> sqlite3.Connection:
-        journal = self._path.with_name(self._path.name + '-journal')
+        journal = self.path.with_name(self.path.name + '-journal')
         if journal.exists() and journal.stat().st_size:
             return self._copy('-journal')  # rolled back in a copy: the bag is only read
         # A file in this mode without its log is whole, and SQLite would make one beside it.
-        is_at_rest = _start(self._path)[_WAL_MODE_AT : _WAL_MODE_AT + 1] == b'\2' and not any(
-            self._path.with_name(self._path.name + suffix).exists() for suffix in ('-wal', '-shm')
+        is_at_rest = _start(self.path)[_WAL_MODE_AT : _WAL_MODE_AT + 1] == b'\2' and not any(
+            self.path.with_name(self.path.name + suffix).exists() for suffix in ('-wal', '-shm')
         )
         options = 'mode=ro&immutable=1' if is_at_rest else 'mode=ro'
         try:
-            database = sqlite3.connect(f'{self._path.resolve().as_uri()}?{options}', uri=True)
+            database = sqlite3.connect(f'{self.path.resolve().as_uri()}?{options}', uri=True)
             database.execute('SELECT COUNT(*) FROM sqlite_master').fetchone()
         except sqlite3.OperationalError:
-            if self._path.with_name(self._path.name + '-wal').exists():
+            if self.path.with_name(self.path.name + '-wal').exists():
                 return self._copy('-wal')  # where the folder cannot be written to
             raise
         except sqlite3.DatabaseError as error:
@@ -496,8 +614,8 @@ class SqliteFile:
         self._scratch = Path(tempfile.mkdtemp(prefix='embodied-r-bag-'))
         copy = self._scratch / 'bag.db3'
         try:
-            shutil.copyfile(self._path, copy)
-            shutil.copyfile(self._path.with_name(self._path.name + suffix), f'{copy}{suffix}')
+            shutil.copyfile(self.path, copy)
+            shutil.copyfile(self.path.with_name(self.path.name + suffix), f'{copy}{suffix}')
         except OSError as error:
             shutil.rmtree(self._scratch, ignore_errors=True)
             msg = f'a log lies beside it, and there is no room to read both: {error.strerror}'
@@ -528,7 +646,7 @@ class SqliteFile:
                 )
             )
         if counts:
-            _tell_orphans(self._path, sum(counts.values()))
+            _tell_orphans(self.path, sum(counts.values()))
         return connections
 
     def _definitions(self) -> dict[str, tuple[str, str]]:
@@ -553,6 +671,8 @@ class Ros1File:
         from rosbags.rosbag1 import Reader, ReaderError
         from rosbags.rosbag1.reader import decompressors
 
+        self.path = path
+        self.damage: dict[int, str] = {}
         try:
             self._reader = Reader(path)
             self._reader.open()
@@ -569,6 +689,7 @@ class Ros1File:
             for position, chunk in self._reader.chunks.items()
         }
         self._sources = dict(enumerate(self._reader.connections))
+        self._indexes = self._reader.indexes
         self.connections = [
             Connection(
                 source.topic,
@@ -587,15 +708,37 @@ class Ros1File:
         self.end_ns = self._reader.end_time - 1 if has_messages else 0
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, and say in a line what of it was left out."""
         self._reader.close()
+        _tell_damage(self)
 
     def messages(self, chosen: Collection[Connection]) -> Iterator[Timed]:
-        """Time of receipt [ns], connection and message as ROS 1 serialises it."""
-        by_id = {self._sources[connection.key].id: connection for connection in chosen}
-        sources = [self._sources[connection.key] for connection in chosen]
-        for source, time_ns, data in self._reader.messages(sources):
-            yield time_ns, by_id[source.id], data
+        """Time of receipt [ns], connection and message as ROS 1 serialises it.
+
+        Raises:
+            BagError: All that there is of them is in damaged chunks, or a chunk is too large.
+        """
+        entries = [
+            [(entry, connection) for entry in self._indexes[self._sources[connection.key].id]]
+            for connection in chosen
+        ]
+        merged = heapq.merge(*entries, key=lambda item: item[0].time)
+        return _with_some(self, self._of_entries(merged))
+
+    def _of_entries(self, entries: Iterable[tuple[Any, Connection]]) -> Iterator[Timed]:
+        for entry, connection in entries:
+            if entry.chunk_pos in self.damage:
+                continue
+            source = self._sources[connection.key]
+            self._reader.indexes = {source.id: [entry]}  # of one message: the next may be whole
+            try:
+                for _, time_ns, data in self._reader.messages([source]):
+                    yield time_ns, connection, data
+            except UnpackedSizeError:
+                raise
+            except Exception as error:  # whatever a damaged chunk makes of the parser
+                self.damage[entry.chunk_pos] = str(error) or type(error).__name__
+                self._reader.current_chunk = (-1, BytesIO())  # it has closed the one before
 
 
 _ROS1_RENAMES = {'tf/msg/tfMessage': 'tf2_msgs/msg/TFMessage'}

@@ -164,8 +164,8 @@ def _audit(episodes: list[Path], args: argparse.Namespace) -> int:
             print(_json({'episode': episode, **asdict(report)}))
             continue
         print(f'{episode.name}: {"fails" if report.problems else "ok"}, {report.duration_s:.1f} s')
-        for problem in report.problems:
-            print(f'  {problem}')
+        for text in (*report.problems, *report.left_out):
+            print(f'  {text}')
         if len(episodes) == 1:
             _print_topics(report)
     print(f'{len(episodes) - failed} of {len(episodes)} episodes pass', file=sys.stderr)
@@ -184,7 +184,7 @@ def _print_topics(report: AuditReport) -> None:
 
 def _recover(episodes: list[Path], args: argparse.Namespace) -> int:
     bad = unclosed = 0
-    for recovery in recover_all(episodes):
+    for recovery in recover_all(episodes, is_thorough=True):
         unclosed += not recovery.was_closed
         bad += not recovery.is_good
         if args.json:

@@ -17,8 +17,13 @@ from embodied_r_ros.bags.images import (
     choose_image_topic,
     ImageDecoder,
 )
-from embodied_r_ros.bags.message_types import BagMessageFactory, embodied_typestore
-from embodied_r_ros.bags.messages import encoded_image_to_msg, stamp_ns_from_msg
+from embodied_r_ros.bags.message_types import BagMessageFactory
+from embodied_r_ros.bags.messages import (
+    COMPRESSED_IMAGE,
+    encoded_image_to_msg,
+    stamp_ns_from_msg,
+    STAMPED_POSES,
+)
 from embodied_r_ros.bags.own_messages import (
     delta_to_msg,
     keyframe_to_msg,
@@ -65,9 +70,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.deltas import ModelInfo
     from rosbags.interfaces import Qos
 
-_COMPRESSED = 'sensor_msgs/msg/CompressedImage'
-_RAW = 'sensor_msgs/msg/Image'
-_MOTION = ('nav_msgs/msg/Odometry', 'tf2_msgs/msg/TFMessage')
+_MOTION = ('nav_msgs/msg/Odometry', 'tf2_msgs/msg/TFMessage', *STAMPED_POSES)
 _LATCHED = ('/tf_static', '/provenance', '/truth/layout')
 _SUFFIX = '/compressed'
 
@@ -84,21 +87,21 @@ class Copies:
             with_images: Keep every image, compressed.
         """
         self._reader = reader
-        self._raw = ''  # topic whose images have to be compressed first
+        self._raw = ''  # topic whose images have to be compressed first, raw or of a video
         self._decoder = ImageDecoder(image_topic)
         types = {c.topic: c.msgtype for c in reader.connections}
         names = [*topics_of_type(reader, *_MOTION), camera_info_topic(reader, image_topic)]
         names += [topic for topic in types if '/truth/' in topic or topic.endswith('/provenance')]
         if with_images:
             names.append(image_topic)
-            self._raw = image_topic if types[image_topic] == _RAW else ''
+            self._raw = image_topic if types[image_topic] != COMPRESSED_IMAGE else ''
         self._topics = dict.fromkeys(topic for topic in names if topic)
         self._types = {topic: types[topic] for topic in self._topics}
 
     def topics(self) -> list[BagTopic]:
         """Topics of the episode that are written from here."""
         return [
-            BagTopic(topic + _SUFFIX, _COMPRESSED, SENSOR_DATA_QOS)
+            BagTopic(topic + _SUFFIX, COMPRESSED_IMAGE, SENSOR_DATA_QOS)
             if topic == self._raw
             else BagTopic(topic, kind, _qos_to_offer(topic, kind))
             for topic, kind in self._types.items()
@@ -110,15 +113,16 @@ class Copies:
         Raises:
             BagError: The bag is damaged.
         """
-        for topic, received_ns, data in read_serialized(self._reader, self._topics):
+        others = read_serialized(self._reader, self._topics.keys() - {self._raw})
+        images = read_messages(self._reader, [self._raw] if self._raw else [], lambda *_: None)
+        for topic, received_ns, msg in heapq.merge(others, images, key=itemgetter(1)):
             if topic != self._raw:
-                yield received_ns, topic, data
-            elif compressed := self._compress(data, received_ns):
+                yield received_ns, topic, msg
+            elif compressed := self._compress(msg, received_ns):
                 yield received_ns, topic + _SUFFIX, compressed
 
-    def _compress(self, data: bytes, received_ns: int) -> bytes | None:
-        """A raw image as a CompressedImage; None: it is damaged, which `bag_images` counts."""
-        msg: Any = embodied_typestore().deserialize_cdr(data, _RAW)
+    def _compress(self, msg: Any, received_ns: int) -> bytes | None:
+        """An image as a CompressedImage; None: it is damaged, which `bag_images` counts."""
         try:
             pixels, _ = self._decoder.decode(msg)
         except ImageError:
@@ -128,7 +132,7 @@ class Copies:
         compressed = encoded_image_to_msg(
             BagMessageFactory(), stamp_ns, msg.header.frame_id, image
         )
-        return cdr(compressed, _COMPRESSED)
+        return cdr(compressed, COMPRESSED_IMAGE)
 
 
 def _qos_to_offer(topic: str, kind: str) -> Qos:

@@ -20,7 +20,13 @@ from embodied_r_ros.bags.messages import (
 )
 from embodied_r_ros.bags.own_messages import delta_from_msg, keyframe_from_msg, mark_from_msg
 from embodied_r_ros.bags.poses import camera_poses, NO_POSES, TransformPoses
-from embodied_r_ros.bags.reader import open_bag, read_messages, read_values, topics_of_type
+from embodied_r_ros.bags.reader import (
+    open_bag,
+    read_messages,
+    read_values,
+    tell_left_out,
+    topics_of_type,
+)
 from embodied_r_ros.common.errors import BagError, ImageError, InputError
 from embodied_r_ros.episodes.answers import AnswerLog, read_answer_log, with_labels
 from embodied_r_ros.episodes.demonstrations import CAMERA_FRAME, read_demonstration, setup_of
@@ -196,7 +202,7 @@ def keyframe_topics(reader: BagReader) -> list[str]:
 def read_keyframes(
     path: Path, wanted: Collection[tuple[str, int]] | None = None, topic: str | None = None
 ) -> Iterator[Keyframe]:
-    """Recorded keyframes, in the order of their receipt; those with a damaged image are left out.
+    """Recorded keyframes, in the order of their receipt; damaged ones are left out.
 
     Args:
         path: The recording.
@@ -208,7 +214,7 @@ def read_keyframes(
     """
     with open_bag(path) as reader:
         topics = keyframe_topics(reader) if topic is None else [topic]
-        for _, _, msg in read_messages(reader, topics):
+        for _, _, msg in read_messages(reader, topics, tell_left_out):
             at = msg.camera, stamp_ns_from_msg(msg.header.stamp)
             if wanted is not None and at not in wanted:
                 continue

@@ -18,8 +18,8 @@ from embodied_r_ros.bags.audit import (
     DROPS_RECORD,
     expected_of,
 )
-from embodied_r_ros.bags.format import METADATA, NOTES_RECORD, read_content
-from embodied_r_ros.bags.message_types import embodied_typestore
+from embodied_r_ros.bags.format import METADATA, NOTES_RECORD
+from embodied_r_ros.bags.message_types import check_definition, embodied_typestore
 from embodied_r_ros.bags.own_messages import mark_from_msg
 from embodied_r_ros.bags.reader import (
     open_bag,
@@ -30,6 +30,7 @@ from embodied_r_ros.bags.reader import (
     topics_of_type,
 )
 from embodied_r_ros.bags.recovery import bag_state, BagState, mcap_files
+from embodied_r_ros.bags.storage import read_content
 from embodied_r_ros.bags.writer import BagLock
 from embodied_r_ros.common.errors import BagError
 from embodied_r_ros.episodes.labels import LABELS, labels_path, read_labels
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from embodied_r_ros.bags.reader import BagReader
-    from embodied_r_ros.bags.storage import Connection
-    from rosbags.typesys.store import Typestore
 
 _PIECE = 8 * 1024 * 1024
 
@@ -142,15 +141,23 @@ def _audit(reader: BagReader, records: Mapping[str, Mapping[str, str]]) -> Audit
     begin_ns, end_ns = _ends(reader)
     audit = Audit(expected_of(records.get(NOTES_RECORD, {})), begin_ns)
     topics = {connection.topic: connection for connection in reader.connections}
+    left_out = reader.left_out()
     for topic, connection in sorted(topics.items()):
-        audit.add_topic(topic, connection.msgtype, _store(reader, connection))
+        try:
+            store = reader.store_of(connection)
+            check_definition(reader.path, topic, connection.msgtype, store)
+        except BagError as error:  # an audit counts what nobody can read, too
+            store = embodied_typestore()
+            left_out.append(f'topic {topic} is counted alone: {error}')
+        audit.add_topic(topic, connection.msgtype, store)
     counts: Counter[str] = Counter()
     for topic, time_ns, data in read_serialized(reader, topics):
         audit.take(topic, data, time_ns)
         counts[topic] += 1
     audit.note_drops(drops_from_record(records.get(DROPS_RECORD, {})))
     report = audit.report(end_ns, is_over=True)
-    return replace(report, problems=(*report.problems, *_count_problems(reader, counts)))
+    problems = (*reader.damage(), *report.problems, *_count_problems(reader, counts))
+    return replace(report, problems=problems, left_out=tuple(left_out))
 
 
 def _count_problems(reader: BagReader, counts: Mapping[str, int]) -> list[str]:
@@ -165,13 +172,6 @@ def _count_problems(reader: BagReader, counts: Mapping[str, int]) -> list[str]:
                 read = counts.get(topic, 0)
                 problems.append(f'{topic}: {read} messages where {where} says {count}')
     return problems
-
-
-def _store(reader: BagReader, connection: Connection) -> Typestore:
-    try:
-        return reader.store_of(connection)
-    except BagError:  # an audit counts what nobody can read, too
-        return embodied_typestore()
 
 
 def _ends(reader: BagReader) -> tuple[int, int]:

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import zip_longest
+import logging
 import math
 from typing import Any, TYPE_CHECKING
 
@@ -63,6 +64,7 @@ _HELD_KEYFRAMES = 16  # which another look for a question can be at
 
 # Shows progress over images, knowing how many are expected (None: unknown).
 Progress = Callable[[Iterable['StampedImage'], 'int | None'], Iterable['StampedImage']]
+_LOG = logging.getLogger(__name__)
 
 _KEYFRAME = 'embodied_r_msgs/msg/Keyframe'
 _ID_DIGITS = 8  # in the name of a map of a fleet
@@ -246,12 +248,16 @@ def recorded_keyframes(path: Path) -> Iterator[Keyframe]:
         SourceError: There are none.
         BagError: The bag is damaged.
     """
-    camera = None
+    cameras: Counter[str] = Counter()
     for keyframe in read_keyframes(path):
-        if keyframe.image.data and camera in {None, keyframe.camera}:
-            camera = keyframe.camera
-            yield keyframe
-    if camera is None:
+        if keyframe.image.data:
+            cameras[keyframe.camera] += 1
+            if keyframe.camera == next(iter(cameras)):
+                yield keyframe
+    for camera, count in [*cameras.items()][1:]:
+        text = '%d keyframes of camera %s in %s are left out: those of %s are read'
+        _LOG.warning(text, count, camera, path, next(iter(cameras)))
+    if not cameras:
         msg = f'{path} holds no images, nor those of keyframes: record with `images: keyframes`'
         raise SourceError(msg)
 

@@ -1,32 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a camera is at the stamps of its images, by odometry or by transforms (tf2).
 
-Transforms are heard by tf2_ros where it is installed, and else taken from `/tf` and `/tf_static`
-into the same tree that reads them from bags.
+Transforms are taken from `/tf` and `/tf_static` into the same tree that reads them from bags.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
 import math
 import threading
 import time
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.bags.messages import pose_from_msg, stamp_ns_from_msg, transform_from_msg
+from embodied_r_ros.bags.messages import body_pose_from_msg, stamp_ns_from_msg, transform_from_msg
 from embodied_r_ros.common.errors import ConfigError, ImageError
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Meter
-from embodied_r_ros.nodes.frames import Frames
 from embodied_r_ros.nodes.topics import installed_class
 from embodied_r_ros.types.poses import (
-    camera_link,
-    compose_poses,
-    FIXED_FRAMES,
-    mounted_pose,
+    camera_of_body,
     NoPose,
     PoseBuffer,
     TransformTree,
@@ -41,7 +35,6 @@ if TYPE_CHECKING:
 
 _GONE_S = 1.0  # what was silent for so long is not waited for
 _TRANSFORMS = 'tf2_msgs/msg/TFMessage'
-_LOOK_S = 0.005
 _GIVE_UP_AFTER = 3  # waits in vain, one after the other
 _TRY_AGAIN_S = 2.0  # so often one waits all the same: what comes a little late is seen so alone
 
@@ -58,7 +51,7 @@ class PoseConfig(Settings):
         read_only=True,
     )
     fixed_frame: str = setting(
-        '', 'frame of poses by transforms; empty: odom, else map', read_only=True
+        '', 'frame of poses by transforms; empty: odom, else map, else their root', read_only=True
     )
     odom_wait_s: float = setting(
         0.03,
@@ -89,22 +82,17 @@ class PoseConfig(Settings):
 class BoundedWait:
     """Waits that end: what did not come a few times in a row is waited for now and then only."""
 
-    def __init__(self, change: threading.Condition | None = None) -> None:
-        """Take what tells of changes; None: it is looked at every few milliseconds."""
+    def __init__(self, change: threading.Condition) -> None:
+        """Take what tells of changes."""
         self._change = change
         self._in_vain = 0
         self._again_s = 0.0  # when one waits again all the same, of the monotonic clock
 
     def until(self, is_ready: Callable[[], bool], longest_s: float) -> bool:
-        """Wait until something is ready; called with the condition held, where there is one."""
+        """Wait until something is ready; called with the condition held."""
         has_given_up = self._in_vain >= _GIVE_UP_AFTER and time.monotonic() < self._again_s
         longest_s = 0.0 if has_given_up else longest_s
-        if self._change:
-            ready = self._change.wait_for(is_ready, longest_s)
-        else:
-            end = time.monotonic() + longest_s
-            while not (ready := is_ready()) and time.monotonic() < end:
-                time.sleep(_LOOK_S)
+        ready = self._change.wait_for(is_ready, longest_s)
         self._in_vain = 0 if ready else self._in_vain + 1
         if not has_given_up:
             self._again_s = time.monotonic() + _TRY_AGAIN_S
@@ -153,11 +141,14 @@ class OwnTransforms:
         with self._change:
             return self._tree.has(frame)
 
-    def camera_in(self, fixed: str, frame: str, stamp_ns: int, wait_s: float) -> Pose | NoPose:
+    def camera_in(
+        self, fixed: str | None, frame: str, stamp_ns: int, wait_s: float
+    ) -> Pose | NoPose:
         """Pose of the camera link in another frame at a stamp, which may be waited for.
 
         Args:
-            fixed: That frame; empty: odom, else map.
+            fixed: That frame, as of `TransformTree.camera_in`; None: odom, else map, else the
+                root of the transforms.
             frame: Frame of the camera's images.
             stamp_ns: Stamp of an image.
             wait_s: Longest wait [s].
@@ -165,48 +156,20 @@ class OwnTransforms:
         tree = self._tree
 
         def is_ready() -> bool:
-            if fixed:
-                return tree.reaches_between(fixed, frame, stamp_ns)
-            return tree.reaches(frame, stamp_ns)
-
-        def look() -> Pose | NoPose:
-            if fixed:
-                return tree.camera_in(fixed, frame, stamp_ns)
-            return tree.camera_at(frame, stamp_ns)
+            if fixed is None:
+                return tree.reaches(frame, stamp_ns)
+            return tree.reaches_between(fixed, frame, stamp_ns)
 
         with self._change:
             if tree.has(frame):
                 self._wait.until(is_ready, wait_s)
-            return look()
+            if fixed is None:
+                return tree.camera_at(frame, stamp_ns)
+            return tree.camera_in(fixed, frame, stamp_ns)
 
 
-class Tf2Transforms:
-    """Transforms as tf2_ros hears them."""
-
-    def __init__(self, frames: Frames) -> None:
-        self._frames = frames
-        self._wait = BoundedWait()
-
-    def has(self, frame: str) -> bool:
-        """Tell whether transforms speak of a frame."""
-        return self._frames.has(frame)
-
-    def camera_in(self, fixed: str, frame: str, stamp_ns: int, wait_s: float) -> Pose | NoPose:
-        """The same (see `OwnTransforms.camera_in`)."""
-        if not self.has(frame):
-            return NoPose(f'no transforms speak of {frame}')
-        candidates = (fixed,) if fixed else FIXED_FRAMES
-        target = next((name for name in candidates if self._frames.has(name)), candidates[0])
-        self._wait.until(lambda: not self._frames.may_come(frame, target, stamp_ns), wait_s)
-        pose = self._frames.pose_in(frame, target, stamp_ns)
-        return pose if isinstance(pose, NoPose) else camera_link(pose, frame)
-
-
-def listen_to_transforms(node: ManagedNode) -> OwnTransforms | Tf2Transforms | None:
-    """Hear transforms while the node is active; None: neither tf2_ros nor tf2_msgs is there."""
-    frames = Frames(node)
-    if frames.is_known:
-        return Tf2Transforms(frames)
+def listen_to_transforms(node: ManagedNode) -> OwnTransforms | None:
+    """Hear transforms while the node is active; None: tf2_msgs is not there."""
     kind = installed_class(_TRANSFORMS)
     if kind is None:
         return None
@@ -221,13 +184,8 @@ def check_pose_source(config: PoseConfig) -> None:
     Raises:
         ConfigError: They are asked for.
     """
-    if config.pose_source != 'tf' or find_spec('tf2_ros'):
-        return
-    if not installed_class(_TRANSFORMS):
-        msg = (
-            "pose_source is 'tf', and neither tf2_ros nor tf2_msgs is installed: install one, or "
-            'use odom'
-        )
+    if config.pose_source == 'tf' and not installed_class(_TRANSFORMS):
+        msg = "pose_source is 'tf', and tf2_msgs is not installed: install it, or use odom"
         raise ConfigError(msg)
 
 
@@ -251,6 +209,7 @@ class LivePoses:
         self._source = config().pose_source
         self.odometry = Meter()
         self.used = 'none'  # for the newest image: odom, tf or none
+        self.frame = ''  # fixed frame of the newest pose
         self.missing = 0  # images without a pose though one was to be expected
         self._body = ''  # of the odometry
         self._poses = PoseBuffer()
@@ -263,12 +222,12 @@ class LivePoses:
     def take_odometry(self, msg: Odometry) -> None:
         """Take a pose of the body."""
         self.odometry.tick()
-        pose = pose_from_msg(msg.pose.pose, msg.header.frame_id)
+        pose, body = body_pose_from_msg(msg)
         # Bases without a clock leave the stamp at zero: only the time of receipt is left.
         stamp_ns = stamp_ns_from_msg(msg.header.stamp) or self._node.now_ns()
         try:
             with self._change:
-                self._body = msg.child_frame_id
+                self._body = body
                 self._poses.add(stamp_ns, pose)
                 self._change.notify_all()
         except ValueError as error:
@@ -292,16 +251,17 @@ class LivePoses:
         if pose is None:
             return None
         self.used = 'odom' if by_odometry else 'tf'
+        self.frame = pose.frame_id
         return pose
 
     def values(self) -> dict[str, Any]:
         """For the diagnostics."""
-        listener = 'tf2_ros' if isinstance(self.transforms, Tf2Transforms) else 'own'
         return {
             'odometry_rate_hz': self.odometry.rate_hz(),
             'pose': self.used,
             'poses_missing': self.missing,
-            'transforms': listener if self.transforms else 'tf2_msgs is not installed',
+            'pose_frame': self.frame,
+            'transforms': 'heard' if self.transforms else 'tf2_msgs is not installed',
         }
 
     def _by_transforms(self, stamp_ns: int, frame_id: str) -> Pose | None:
@@ -309,7 +269,7 @@ class LivePoses:
         if self.transforms is None:
             return None
         pose = self.transforms.camera_in(
-            config.fixed_frame, frame_id, stamp_ns, config.odom_wait_s
+            config.fixed_frame or None, frame_id, stamp_ns, config.odom_wait_s
         )
         if not isinstance(pose, NoPose):
             return pose
@@ -323,21 +283,26 @@ class LivePoses:
         config = self._config()
         with self._change:
             self._wait.until(lambda: self._poses.reaches(stamp_ns), config.odom_wait_s)
-            body, name = self._poses.at(stamp_ns), self._body
-        if body is None:
+            pose, body = self._poses.at(stamp_ns), self._body
+        if pose is None:
             self.missing += 1
             return None
-        if self.transforms and self.transforms.has(frame_id):
-            link = self.transforms.camera_in(name, frame_id, stamp_ns, config.odom_wait_s)
-            if isinstance(link, NoPose):
-                self.missing += 1
-                text = f'no transform says where the camera is on {name!r}: {link.reason}'
-                self._tell(ImageError(text))
-                return None
-            return compose_poses(body, link)
+
+        def mount(body: str) -> Pose | NoPose | None:
+            if self.transforms and self.transforms.has(frame_id):
+                return self.transforms.camera_in(body, frame_id, stamp_ns, config.odom_wait_s)
+            return None
+
         x, y, z = config.mount_xyz
         roll, pitch, yaw = config.mount_rpy
-        return mounted_pose(body, (x, y, z), (roll, pitch, yaw))
+        place = (x, y, z), (roll, pitch, yaw)
+        camera = camera_of_body(pose, body, frame_id, mount, place)
+        if isinstance(camera, NoPose):
+            self.missing += 1
+            text = f'no transform says where the camera is on {body!r}: {camera.reason}'
+            self._tell(ImageError(text))
+            return None
+        return camera
 
     def _expects_odometry(self) -> bool:
         if self.odometry.count:

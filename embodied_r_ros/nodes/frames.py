@@ -10,7 +10,6 @@ from typing import Any, Generic, TYPE_CHECKING, TypeVar
 
 from embodied_r_ros.bags.messages import pose_stamped_to_msg, stamp_ns_from_msg, transform_from_msg
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.settings import parse_yaml
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from embodied_r_ros.types.poses import NoPose
@@ -34,7 +33,6 @@ class Frames:
     def __init__(self, node: ManagedNode) -> None:
         """Listen to transforms."""
         self._buffer: Any = None
-        self._names: set[str] = set()  # of frames that were heard of
         try:
             import tf2_ros
         except ImportError:
@@ -44,20 +42,6 @@ class Frames:
         listener = tf2_ros.TransformListener(self._buffer, node)
         node.while_active.callback(listener.unregister)
         node.when_clock_jumps_back(self._forget_the_future)
-
-    @property
-    def is_known(self) -> bool:
-        """Whether tf2_ros is installed."""
-        return self._buffer is not None
-
-    def has(self, frame: str) -> bool:
-        """Tell whether tf2 has heard of a frame."""
-        frame = frame.lstrip('/')
-        if self._buffer is not None and frame not in self._names:
-            frames = parse_yaml(self._buffer.all_frames_as_yaml()) or {}
-            if isinstance(frames, dict):
-                self._names |= {*frames, *(str(entry['parent']) for entry in frames.values())}
-        return frame in self._names
 
     def position_in(
         self, position: Position, source: str, target: str, stamp_ns: int

@@ -6,6 +6,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass, replace
+import re
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.types.geometry import (
@@ -17,6 +18,8 @@ from embodied_r_ros.types.geometry import (
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
 # Publishers and networks reorder by less; clocks that are set go back by more.
@@ -180,7 +183,10 @@ def _slerp(
 
 # In this order: odom is continuous, map is not (REP 105). Robots put their name before it.
 FIXED_FRAMES = ('odom', 'map')
-_LINK = '_link'
+# How names of frames end that have the axes of a body: x forward, y left, z up (REP 103).
+_BODY = re.compile(r'(^|[_/])(link|base|body|footprint|chassis)\d*$')
+# So do those that move with a robot.
+_MOVING = re.compile(_BODY.pattern + r'|(^|[_/])(robot|imu|camera|head|optical|optical_frame)\d*$')
 _TRANSFORMS = 1000  # that are kept of each pair of frames
 
 
@@ -235,7 +241,7 @@ class TransformTree:
 
         Args:
             frame: Frame of the camera's images. It has optical axes (sensor_msgs/Image), unless
-                it is called a link: then it has those of a body (REP 103).
+                it is called a link or base: then it has those of a body (REP 103).
             stamp_ns: Stamp of an image.
         """
         chain = self._chain(_bare(frame))
@@ -250,6 +256,7 @@ class TransformTree:
 
     def reaches_between(self, fixed: str, frame: str, stamp_ns: int) -> bool:
         """Tell whether all that moves between two frames is known until a stamp."""
+        fixed = fixed or self._body_of(frame)
         chains = self._between(_bare(fixed), _bare(frame))
         return not isinstance(chains, NoPose) and all(
             self._moving[name].reaches(stamp_ns)
@@ -272,8 +279,11 @@ class TransformTree:
         return Pose((x, y, z), quaternion_from_matrix(axes.T @ turn), _bare(fixed))
 
     def camera_in(self, fixed: str, frame: str, stamp_ns: int) -> Pose | NoPose:
-        """Pose of the camera link in any other frame at a stamp, with axes as `camera_at` has."""
-        pose = self.pose_in(fixed, frame, stamp_ns)
+        """Pose of the camera link in any other frame at a stamp, with axes as `camera_at` has.
+
+        An empty name is that of the body that the camera is on.
+        """
+        pose = self.pose_in(fixed or self._body_of(frame), frame, stamp_ns)
         if isinstance(pose, NoPose):
             return pose
         return camera_link(pose, frame)
@@ -325,15 +335,32 @@ class TransformTree:
         for fixed in FIXED_FRAMES:
             if fixed in names[1:]:
                 return path[: names.index(fixed)]
+        if len(path) > 1 and path[-1] not in self._parents and not moves_with_robot(path[-1]):
+            return path[:-1]
         return NoPose(
             f'no transforms lead from {frame} to {" or ".join(FIXED_FRAMES)}: '
             f'they end at {path[-1]}'
         )
 
+    def _body_of(self, frame: str) -> str:
+        """The body that a frame is on: the last one below its fixed frame, else the last one."""
+        chain = self._chain(_bare(frame))
+        return self._path(_bare(frame))[-1] if isinstance(chain, NoPose) else chain[-1]
+
     def _note_parent(self, frame: str, parent: str) -> None:
         first = self._parents.setdefault(frame, parent)
         if first != parent:
             self._torn[frame] = f'{frame} has two parents, {first} and {parent}'
+
+
+def is_usual_frame(frame: str) -> bool:
+    """Tell whether a fixed frame is one of FIXED_FRAMES, with or without a robot's name."""
+    return frame.rpartition('/')[2] in FIXED_FRAMES
+
+
+def moves_with_robot(frame: str) -> bool:
+    """Tell by its name whether a frame moves with a robot, so that no pose in it is one there."""
+    return bool(_MOVING.search(frame))
 
 
 def camera_link(pose: Pose, frame: str) -> Pose:
@@ -344,7 +371,49 @@ def camera_link(pose: Pose, frame: str) -> Pose:
 
 def link_axes(frame: str) -> NDArray[np.float64]:
     """Axes of the camera link in those of the frame of its images. Shape (3, 3)."""
-    return np.eye(3) if frame.endswith(_LINK) else BODY_FROM_OPTICAL.T
+    return np.eye(3) if _BODY.search(frame) else BODY_FROM_OPTICAL.T
+
+
+_ZERO = (0.0, 0.0, 0.0)
+
+
+def camera_of_body(
+    pose: Pose,
+    body: str,
+    frame: str,
+    mount: Callable[[str], Pose | NoPose | None],
+    place: tuple[tuple[float, float, float], tuple[float, float, float]] = (_ZERO, _ZERO),
+) -> Pose | NoPose:
+    """Pose of the camera link by that of a body: what such a pose speaks of, offline and live.
+
+    Args:
+        pose: Of the body in a fixed frame.
+        body: Name of its frame; empty: not said. It may be the frame of the images itself, as of
+            visual odometry, or that of another camera: then the pose has optical axes.
+        frame: Frame of the images.
+        mount: Gives the camera link in the frame of a body by transforms; None: they do not have
+            the camera. Then it is taken for the body.
+        place: Position and angles of the camera link on a body whose x points forward, as of
+            `mounted_pose`, where no transforms have it.
+    """
+    if _bare(body) == _bare(frame):
+        return camera_link(pose, frame)
+    link = mount(body)
+    if isinstance(link, NoPose):
+        return link
+    if link:
+        return compose_poses(pose, link)
+    if has_optical_axes(body, pose):
+        pose = camera_link(pose, '')
+    return mounted_pose(pose, *place)
+
+
+def has_optical_axes(body: str, pose: Pose) -> bool:
+    """Tell whether a body has optical axes: by its name, else where y points down."""
+    return 'optical' in body if body else bool(pose.rotation()[2, 1] < _DOWN)
+
+
+_DOWN = -0.7  # z of an axis in a frame whose z points up
 
 
 def _bare(frame: str) -> str:

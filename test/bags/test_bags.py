@@ -143,7 +143,7 @@ def test_a_cut_off_bag_is_refused_with_what_to_do(tmp_path: Path, kept: float) -
     mcap = write_bag(tmp_path / 'bag', 50) / 'bag.mcap'
     data = mcap.read_bytes()
     mcap.write_bytes(data[: int(len(data) * kept)])
-    command = rf'`embodied-r episodes recover {tmp_path}/bag` repairs what was cut off$'
+    command = rf'`embodied-r episodes recover {tmp_path}/bag` keeps what is whole$'
     for path in (tmp_path / 'bag', mcap):
         with pytest.raises(BagError, match=command), open_bag(path):
             pass

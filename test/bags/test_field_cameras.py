@@ -305,6 +305,74 @@ def test_a_damaged_image_is_left_out_and_counted(
     assert 'the first: image 7: ' in caplog.text
 
 
+@pytest.mark.parametrize('place', [0, 7, COUNT - 1])
+@pytest.mark.parametrize('encoding', ['', 'bgr8'])
+def test_an_image_without_pixels_is_left_out_like_any_damaged_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, place: int, encoding: str
+) -> None:
+    messages: list[Any] = turning()
+    messages[place][3].encoding = encoding
+    messages[place][3].height = messages[place][3].width = messages[place][3].step = 0
+    messages[place][3].data = np.zeros(0, np.uint8)
+    with open_source(write_bag(tmp_path / 'a', messages)) as source:
+        read = [image.stamp_ns for image in source]
+    assert read == [*times()[:place], *times()[place + 1 :]]
+    assert f'1 of {COUNT} images of topic {TOPIC} cannot be decoded' in caplog.text
+
+
+def test_a_compressed_image_without_bytes_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    messages = pack(lambda i, pixels: b'' if i == 5 else encode_image(pixels).data, '')
+    with open_source(write_bag(tmp_path / 'a', messages)) as source:
+        assert len(list(source)) == COUNT - 1
+    assert f'1 of {COUNT} images of topic' in caplog.text
+
+
+def packed(pixels: Any) -> bytes:
+    """A JPEG of any number of channels."""
+    return cv2.imencode('.jpg', pixels, [cv2.IMWRITE_JPEG_QUALITY, 98])[1].tobytes()
+
+
+@pytest.mark.parametrize('pattern', ['rggb', 'bggr', 'gbrg', 'grbg'])
+@pytest.mark.parametrize('text', ['{0}; jpeg compressed ', '{0}; jpeg compressed {0}'])
+def test_a_jpeg_of_a_mosaic_has_the_colours_that_its_format_says(
+    tmp_path: Path, pattern: str, text: str
+) -> None:
+    seen = view(0.0)
+    messages = pack(
+        lambda _, pixels: packed(mosaic(pixels, pattern)), text.format(f'bayer_{pattern}8')
+    )
+    with open_source(write_bag(tmp_path / 'a', messages)) as source:
+        first = next(iter(source))
+    assert first.encoded is None
+    assert np.abs(first.image.astype(int) - seen).mean() < 8
+
+
+@pytest.mark.parametrize('is_colour', [True, False])
+def test_a_jpeg_whose_colours_were_made_is_left_as_it_is(
+    tmp_path: Path, *, is_colour: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def make(_: int, pixels: Any) -> bytes:
+        return packed(pixels if is_colour else cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY))
+
+    messages = pack(make, 'bayer_rggb8; jpeg compressed bgr8')
+    with open_source(write_bag(tmp_path / 'a', messages)) as source:
+        first = next(iter(source))
+    assert first.encoded
+    assert 'mosaic' not in caplog.text
+
+
+@pytest.mark.parametrize('text', ['jpeg', 'mono8; jpeg compressed ', 'bayer8; jpeg compressed '])
+def test_a_mosaic_whose_pattern_is_not_known_is_named(
+    tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    messages = pack(lambda _, pixels: packed(mosaic(pixels, 'rggb')), text)
+    with open_source(write_bag(tmp_path / 'a', messages)) as source:
+        assert len(list(source)) == COUNT
+    assert caplog.text.count('look like a Bayer mosaic') == 1
+
+
 def test_many_damaged_images_are_no_recording(tmp_path: Path) -> None:
     bag = write_bag(tmp_path / 'a', pack(lambda i, pixels: b'' if i % 2 else jpeg(i, pixels)))
     with pytest.raises(SourceError, match=r'\d of the first \d images .*; image 1'):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 import json
 from pathlib import Path
@@ -8,7 +9,12 @@ import shlex
 from typing import Any
 
 import cv2
+from embodied_r_ros.bags.message_types import BagMessageFactory, embodied_typestore
+from embodied_r_ros.bags.own_messages import keyframe_to_msg
+from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
+from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
+from embodied_r_ros.types.images import encode_image
 import numpy as np
 import pytest
 
@@ -48,6 +54,39 @@ def test_keyframes_are_listed_as_json_lines(
         'inliers': second['inliers'],
         'reason': 'new_view',
     }
+
+
+@pytest.mark.parametrize('damaged', [None, 1])
+def test_a_recording_of_keyframes_lists_them(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    damaged: int | None,
+) -> None:
+    """As our recorder leaves it with `images: keyframes`, of a robot with two cameras."""
+    picture, kind = np.full((48, 64, 3), 90, np.uint8), 'embodied_r_msgs/msg/Keyframe'
+    with BagWriter(tmp_path / 'bag') as bag:
+        for topic in ('/front/keyframe', '/rear/keyframe'):
+            bag.add_topic(topic, kind)
+        for index in range(3):
+            stamp_ns = 10**18 + index * 10**9
+            keyframe = Keyframe(
+                index, stamp_ns, encode_image(picture), KeyframeReason.ROLL, 0, camera='front'
+            )
+            msg = keyframe_to_msg(BagMessageFactory(), keyframe)
+            if index == damaged:
+                data = bytes(embodied_typestore().serialize_cdr(msg, kind))[:40]
+                bag.write_serialized('/front/keyframe', data, stamp_ns)
+            else:
+                bag.write('/front/keyframe', msg, stamp_ns)
+            other = keyframe_to_msg(BagMessageFactory(), replace(keyframe, camera='rear'))
+            bag.write('/rear/keyframe', other, stamp_ns + 1)
+    rows = run(capsys, tmp_path / 'bag')
+    expected = [10**18 + index * 10**9 for index in range(3) if index != damaged]
+    assert [row['stamp_ns'] for row in rows] == expected
+    assert {row['reason'] for row in rows} == {'roll'}
+    assert '3 keyframes of camera rear' in caplog.text
+    assert ('a message of topic /front/keyframe is left out' in caplog.text) == bool(damaged)
 
 
 def test_all_frames_lists_every_image(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

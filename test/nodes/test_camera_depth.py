@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags import messages, own_messages
 from embodied_r_ros.bags.depth import depth_to_msg
 from embodied_r_ros.nodes import keyframe_extractor, topics
-from embodied_r_ros.nodes.camera_poses import BoundedWait
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from embodied_r_ros.types.geometry import Intrinsics
@@ -161,26 +159,3 @@ def test_compressed_depth_follows_the_remapped_base_name(graph: Graph) -> None:
 def test_depth_can_be_left_alone(graph: Graph) -> None:
     graph.active(KeyframeExtractorNode, depth_transport='none')
     assert graph.outsider.count_subscribers('/depth') == 0
-
-
-def test_what_never_comes_is_waited_for_a_few_times_only() -> None:
-    asked = threading.Event()
-    wait = BoundedWait()
-    waits: list[int] = []
-
-    def never() -> bool:
-        waits[-1] += 1
-        return asked.is_set()
-
-    for _ in range(6):
-        waits.append(0)
-        wait.until(never, 0.02)
-    assert all(count > 1 for count in waits[:3])
-    assert waits[3:] == [1, 1, 1]
-    asked.set()
-    waits.append(0)
-    assert wait.until(never, 0.02)
-    asked.clear()
-    waits.append(0)
-    assert not wait.until(never, 0.02)
-    assert waits[-1] > 1  # it came again, so that it is waited for again

@@ -1,21 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Poses of a live camera by odometry and by transforms, heard by this package or by tf2_ros."""
+"""Poses of a live camera by odometry and by transforms."""
 
 from __future__ import annotations
 
 import math
-import sys
 import threading
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags import messages, own_messages
 from embodied_r_ros.nodes import camera_poses, topics
 from embodied_r_ros.nodes.camera_poses import BoundedWait, LivePoses, OwnTransforms
-from embodied_r_ros.nodes.frames import Frames
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.topics import message_class, ROS_MESSAGES
-from embodied_r_ros.types.geometry import Pose, yaw_pitch_roll
+from embodied_r_ros.types.geometry import (
+    BODY_FROM_OPTICAL,
+    Pose,
+    quaternion_from_matrix,
+    relative_motion,
+    rotation_from_ypr,
+    yaw_pitch_roll,
+)
 from embodied_r_ros.types.poses import NoPose
 import pytest
 
@@ -122,6 +127,64 @@ def test_several_cameras_share_one_frame_of_reference(graph: Graph) -> None:
     assert yaw_pitch_roll(left.rotation())[0] == pytest.approx(math.pi / 2)
 
 
+def visual_odometry(index: int, body: str) -> Any:
+    """Odometry of an optical frame: 0.8 m ahead and 40 degrees to the left after ten steps."""
+    msg = odometry(START_NS + index * S // 10, 0.0, 0.0)
+    turn = rotation_from_ypr(math.radians(4.0 * index), 0.0, 0.0) @ BODY_FROM_OPTICAL
+    pose = Pose((0.08 * index, 0.0, 0.0), quaternion_from_matrix(turn), 'odom')
+    msg.pose.pose, msg.child_frame_id = messages.pose_to_msg(ROS_MESSAGES, pose), body
+    return msg
+
+
+@pytest.mark.parametrize('body', ['front_optical', '/front_optical', 'left_optical', ''])
+@pytest.mark.parametrize('has_transforms', [True, False])
+def test_odometry_of_the_images_own_frame_is_turned_once(
+    graph: Graph, body: str, *, has_transforms: bool
+) -> None:
+    node = graph.active(KeyframeExtractorNode)
+    own = OwnTransforms(node.now_ns)
+    if has_transforms and body.endswith('front_optical'):
+        own.take_static(transforms(0, **MOUNT))
+    node._poses.transforms = own
+    camera = Camera(graph)
+    poses: list[Pose | None] = []
+    for index in (0, 10):
+        node._poses.take_odometry(visual_odometry(index, body))
+        camera.send(view(1 + index), START_NS + index * S // 10)
+        keyframe = camera.keyframes.wait(len(poses) + 1)[-1]
+        poses.append(own_messages.keyframe_from_msg(keyframe).pose)
+    first, last = poses
+    assert first
+    assert last
+    turn, way = relative_motion(first, last)
+    assert tuple(way) == pytest.approx((0.8, 0.0, 0.0), abs=1e-6)
+    assert yaw_pitch_roll(turn) == pytest.approx((math.radians(40), 0.0, 0.0), abs=1e-6)
+
+
+def test_transforms_mount_the_camera_on_a_body_without_a_name(graph: Graph) -> None:
+    node = graph.active(KeyframeExtractorNode)
+    feed_drive(node._poses)
+    said = odometry(START_NS + S // 2, 5.0, 0.0)
+    assert not said.child_frame_id
+    node._poses.take_odometry(said)
+    pose = node._poses.at(START_NS + S // 2, CAMERA)
+    assert pose
+    assert pose.position == pytest.approx((5.2, 0.1, 0.5))
+
+
+def test_a_root_called_world_is_fixed_and_named(graph: Graph) -> None:
+    node = graph.active(KeyframeExtractorNode)
+    own = OwnTransforms(node.now_ns)
+    own.take_static(transforms(0, **MOUNT))
+    own.take(transforms(START_NS, base_link=base(3.0, 'world')))
+    node._poses.transforms = own
+    pose = node._poses.at(START_NS, CAMERA)
+    assert pose
+    assert pose.frame_id == 'world'
+    assert pose.position[0] == pytest.approx(3.2)
+    assert node.report().values['pose_frame'] == 'world'
+
+
 @pytest.mark.parametrize(('fixed', 'frame', 'x'), [('map', 'map', 10.7), ('', 'odom', 0.7)])
 def test_the_fixed_frame_can_be_chosen(graph: Graph, fixed: str, frame: str, x: float) -> None:
     at_ns = START_NS + S // 2
@@ -184,7 +247,7 @@ def test_transforms_that_nothing_reads_are_refused_or_told(
     node = graph.add(KeyframeExtractorNode, pose_source='tf')
     assert not graph.try_change(node, CONFIGURE)
     [line] = [line for line in capfd.readouterr().err.splitlines() if 'not configured' in line]
-    assert "pose_source is 'tf', and neither tf2_ros nor tf2_msgs is installed" in line
+    assert "pose_source is 'tf', and tf2_msgs is not installed" in line
 
 
 @pytest.mark.skipif(has_tf2_msgs(), reason='tf2_msgs is installed')
@@ -194,16 +257,9 @@ def test_diagnostics_say_that_nothing_reads_transforms(graph: Graph) -> None:
 
 
 @pytest.mark.skipif(not has_tf2_msgs(), reason='tf2_msgs is not installed')
-@pytest.mark.parametrize('listener', ['own', 'tf2_ros'])
-def test_transforms_come_over_dds(
-    graph: Graph, listener: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if listener == 'own':
-        monkeypatch.setitem(sys.modules, 'tf2_ros', None)
-    else:
-        pytest.importorskip('tf2_ros', reason='there is no wheel of it')
+def test_transforms_come_over_dds(graph: Graph) -> None:
     node = graph.active(KeyframeExtractorNode, pose_source='tf', odom_wait_s=0.2)
-    assert node.report().values['transforms'] == listener
+    assert node.report().values['transforms'] == 'heard'
     camera = Camera(graph)
     kind = message_class('tf2_msgs/msg/TFMessage')
     static = graph.publisher(kind, '/tf_static', topics.LATCHED)
@@ -228,54 +284,11 @@ def test_transforms_come_over_dds(
     assert keyframe.pose.position == pytest.approx((0.7, 0.1, 0.5))
 
 
-class _UnknownError(Exception):
-    """Stands in for tf2_ros.TransformException."""
-
-
-class _Buffer:
-    """Stands in for that of tf2_ros: the camera is where it was put, from a stamp on."""
-
-    known = True
-
-    def all_frames_as_yaml(self) -> str:
-        return f"{CAMERA}: \n  parent: 'base_link'\nbase_link: \n  parent: 'odom'\n"
-
-    def can_transform(self, target: str, source: str, stamp: Any) -> bool:
-        assert (target, source) == ('odom', CAMERA)
-        return self.known
-
-    def lookup_transform(self, target: str, source: str, stamp: Any) -> Any:
-        if not self.can_transform(target, source, stamp):
-            raise _UnknownError(source)
-        [found] = transforms(0, **{source: Pose((1.0, 2.0, 3.0), AHEAD, target)}).transforms
-        return found
-
-
-def test_tf2_ros_is_asked_where_it_is_installed(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module: Any = ModuleType('tf2_ros')
-    module.Buffer, module.TransformException = _Buffer, _UnknownError
-    module.TransformListener = lambda buffer, node: SimpleNamespace(unregister=lambda: None)
-    monkeypatch.setitem(sys.modules, 'tf2_ros', module)
-    node = graph.active(KeyframeExtractorNode)
-    assert node.report().values['transforms'] == 'tf2_ros'
-    pose = node._poses.at(START_NS, CAMERA)
-    assert pose
-    assert pose.position == (1.0, 2.0, 3.0)
-    assert pose.rotation().ravel() == pytest.approx([1, 0, 0, 0, 1, 0, 0, 0, 1])
-    assert node._poses.at(START_NS, 'other') is None
-    monkeypatch.setattr(_Buffer, 'known', False)
-    assert node._poses.at(START_NS, CAMERA) is None
-    assert not Frames(node).has('nothing')
-
-
-@pytest.mark.parametrize('has_notice', [True, False])
 def test_what_always_comes_a_little_late_is_waited_for_again(
-    monkeypatch: pytest.MonkeyPatch, *, has_notice: bool
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     change = threading.Condition()
-    wait = BoundedWait(change if has_notice else None)
+    wait = BoundedWait(change)
     arrival = threading.Event()
 
     def arrive() -> None:
@@ -290,10 +303,7 @@ def test_what_always_comes_a_little_late_is_waited_for_again(
     wait._again_s = 0.0  # some time later
     late = threading.Timer(0.05, arrive)
     late.start()
-    if has_notice:
-        with change:
-            assert wait.until(arrival.is_set, 20.0)
-    else:
+    with change:
         assert wait.until(arrival.is_set, 20.0)
     late.join()
     assert wait._in_vain == 0
