@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='folder of the episodes; what a run before has finished in it is skipped',
     )
     add('--jobs', type=int, default=1, metavar='N', help='bags at the same time, 1')
-    add('--topic', default='', help='image topic, where bags have several')
+    add('--topic', default='', help='image topic of bags, or stream of folders, of several')
     add_depth_arguments(parser)
     add(
         '--images',
