@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.bags.storage import pointer_advice
 from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, InputError
 import numpy as np
 
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _BATCH_ROWS = 64  # of images at a time
+_START_BYTES = 64
 
 
 @contextmanager
-def readable(what: str) -> Iterator[None]:
+def readable(what: str, file: Path) -> Iterator[None]:
     """Whatever a damaged file makes of a library becomes one line: what cannot be done, and why.
 
     Raises:
@@ -32,9 +34,17 @@ def readable(what: str) -> Iterator[None]:
     except EmbodiedRError:
         raise
     except Exception as error:
-        text = ' '.join(str(error).split()) or type(error).__name__
+        text = _pointer_advice(file) or ' '.join(str(error).split()) or type(error).__name__
         msg = f'{what}: {text}'
         raise InputError(msg) from None
+
+
+def _pointer_advice(file: Path) -> str:
+    try:
+        with file.open('rb') as content:
+            return pointer_advice(content.read(_START_BYTES))
+    except OSError:
+        return ''
 
 
 class ParquetFile:
@@ -125,7 +135,7 @@ class ParquetFile:
             raise InputError(msg)
 
     def _readable(self) -> AbstractContextManager[None]:
-        return readable(f'{self.path} cannot be read')
+        return readable(f'{self.path} cannot be read', self.path)
 
 
 class _Cells:

@@ -181,7 +181,7 @@ def read_arrays(folder: Path) -> tuple[Path, dict[str, Any]]:
                 f'joint_velocities with np.savez as {arrays}'
             )
         raise InputError(msg)
-    with readable(f'{file} cannot be read'):
+    with readable(f'{file} cannot be read', file):
         content = _content(file)
     is_table = isinstance(content, dict) and content
     for name, rows in content.items() if is_table else [('', None)]:
