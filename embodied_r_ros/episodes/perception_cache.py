@@ -130,12 +130,9 @@ class PerceptionCache:
             'map': perceived.scene_map.to_json(),
         }
         keyframes = [_to_plain(keyframe) for keyframe in perceived.keyframes()]
-        # One name for each process: two may perceive the same at once.
-        part = self._folder / f'.{key}.{os.getpid()}'
         try:
             lines = f'{json.dumps(scene)}\n{json.dumps(keyframes)}\n'
-            write_whole(part, lines, makes_folder=True)
-            part.replace(self._folder / f'{key}.json')
+            write_whole(self._folder / f'{key}.json', lines, makes_folder=True)
             self._remove_oldest()
         except (OSError, InputError) as error:
             _LOG.warning('what was perceived is not kept: %s', error)

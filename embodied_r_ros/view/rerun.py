@@ -14,6 +14,7 @@ from embodied_r_ros.bags.messages import IMAGE_TYPES
 from embodied_r_ros.bags.own_messages import keyframe_from_msg
 from embodied_r_ros.bags.reader import open_bag, read_values, topics_of_type
 from embodied_r_ros.common.errors import BagError, InputError
+from embodied_r_ros.common.files import whole_file
 from embodied_r_ros.episodes.episode import read_as_recorded
 from embodied_r_ros.keyframes.selector import KeyframeReason
 from embodied_r_ros.types.answers import Freshness
@@ -171,17 +172,14 @@ def show(bag: Path, save: Path) -> dict[str, int]:
         raise InputError(msg)
     episode = read_as_recorded(bag)
     view = _View(rerun(), episode.id if episode else bag.stem)
-    unfinished = save.with_name(f'.{save.name}.tmp')
-    try:
-        view.begin(unfinished)
-        counts = _fill(view, bag, episode)
-        view.end()
-        unfinished.replace(save)
-    except (OSError, RuntimeError) as error:
-        msg = f'{save} cannot be written to: {error}'
-        raise InputError(msg) from None
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with whole_file(save) as unfinished:
+        try:
+            view.begin(unfinished)
+            counts = _fill(view, bag, episode)
+            view.end()
+        except RuntimeError as error:
+            msg = f'cannot write {save}: {error}'
+            raise InputError(msg) from None
     return counts
 
 
