@@ -231,7 +231,7 @@ def _fill(view: _View, bag: Path, episode: Episode | None) -> dict[str, int]:
 
 
 def _why(keyframe: Keyframe) -> str:
-    why = f'keyframe {keyframe.id}: {keyframe.reason.label.replace("_", " ")}'
+    why = f'keyframe: {keyframe.reason.label.replace("_", " ")}'
     is_first = keyframe.reason is KeyframeReason.FIRST
     return why if is_first or keyframe.overlap is None else f'{why}, {keyframe.overlap:.0%} shared'
 
@@ -329,9 +329,9 @@ class _View:
         """Show what a keyframe added, and the rung of its model."""
         failed, at = delta.kind is DeltaKind.FAILED, delta.stamp_ns
         parts = [part for part in (delta.action, delta.change, delta.error) if part]
-        line = f'delta {delta.to_id}: {". ".join(parts) or delta.kind.name}'
+        line = f'delta: {". ".join(parts) or delta.kind.name}'
         self.note(f'deltas/{delta.camera}', at, line, 'ERROR' if failed else 'INFO')
-        self._write('delta', at, '\n'.join([f'{delta.camera}, keyframe {delta.to_id}', *parts]))
+        self._write('delta', at, '\n'.join([delta.camera, *parts]))
         self._change('rung/perception', at, delta.model.rung)
 
     def tell_answer(self, answer: Answer) -> None:
