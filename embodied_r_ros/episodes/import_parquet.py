@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from typing import Any, TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 64  # of images at a time
 _START_BYTES = 64
+_MAX_VALUES = 20_000_000  # of a column in one file: 26 hours of seven numbers at 30 Hz
 
 
 @contextmanager
@@ -71,7 +73,9 @@ class ParquetFile:
             self._file = parquet.ParquetFile(path)
             self.columns: list[str] = self._file.schema_arrow.names
             wanted = self.columns if columns is None else columns
-            self._table = self._file.read([name for name in self.columns if name in wanted])
+            read_now = [name for name in self.columns if name in wanted]
+            self._check_counts(read_now)
+            self._table = self._file.read(read_now)
             self.rows: int = self._file.metadata.num_rows
         self._cells: dict[str, _Cells] = {}
 
@@ -127,6 +131,25 @@ class ParquetFile:
             self._cells[name] = _Cells(self._file, name, begin)
         with self._readable():
             yield from self._cells[name].read(begin, count)
+
+    def _check_counts(self, names: Collection[str]) -> None:
+        """See that columns fit in memory: a small file may repeat one number without end.
+
+        Raises:
+            InputError: One does not.
+        """
+        metadata, counts = self._file.metadata, Counter[str]()
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            for chunk in map(group.column, range(group.num_columns)):
+                owners = (n for n in names if f'{chunk.path_in_schema}.'.startswith(f'{n}.'))
+                counts[next(owners, '')] += chunk.num_values
+        for name in names:
+            if counts[name] > _MAX_VALUES:
+                msg = (
+                    f'{self.path}: column {name!r} has {counts[name]:,} values: expected at most '
+                    f'{_MAX_VALUES:,} in a file'
+                )
+                raise InputError(msg)
 
     def _check_column(self, name: str) -> None:
         if name not in self.columns:

@@ -804,3 +804,37 @@ def test_datasets_of_other_kinds_are_named(
     assert_refused(tmp_path, capsys, kind, 'convert it to LeRobot', advice)
     assert main(['demos', 'mapping', str(tmp_path / 'set')]) == 2
     assert kind in capsys.readouterr().err
+
+
+def test_a_small_table_of_many_rows_is_refused_unread(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    lerobot_v2(tmp_path / 'set')
+    rows = 4_000_000
+    columns: dict[str, Any] = {
+        'observation.state': pyarrow.FixedSizeListArray.from_arrays(np.zeros(4 * rows), 4),
+        'observation.joints': pyarrow.FixedSizeListArray.from_arrays(np.zeros(2 * rows), 2),
+        'timestamp': np.zeros(rows),
+        'frame_index': np.zeros(rows, np.int64),
+        'episode_index': np.zeros(rows, np.int64),
+    }
+    file = tmp_path / 'set' / FILE_OF.format(0)
+    table = pyarrow.table(columns)
+    with parquet.ParquetWriter(file, table.schema, compression='zstd') as writer:
+        writer.write_table(table)
+        writer.write_table(table)
+    assert file.stat().st_size < 1_000_000
+    assert_refused(tmp_path, capsys, "column 'observation.state' has 32,000,000 values", more='')
+
+
+def test_a_small_archive_of_many_numbers_is_refused_unread(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rlbench(tmp_path / 'set', as_json=False)
+    file = next((tmp_path / 'set').rglob('low_dim.npz'))
+    np.savez_compressed(file, x=np.zeros((10_000_000, 4)))
+    assert file.stat().st_size < 1_000_000
+    assert_refused(tmp_path, capsys, 'low_dim.npz unpacks to 320,000,', more='')
