@@ -297,6 +297,8 @@ def _packet_count(path: Path) -> int | None:
         import av
 
         with av.open(str(path.resolve())) as container:
+            if 'mp4' in container.format.name:  # which has their number; AVI counts empty ones
+                return int(container.streams.video[0].frames)
             return sum(bool(packet.size) for packet in container.demux(video=0))
     except (ImportError, OSError, IndexError, ValueError):  # its errors are some of these
         return None

@@ -636,6 +636,18 @@ def test_a_video_with_a_hole_says_so(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert 'may be cut off or damaged' in caplog.text
 
 
+def test_a_video_with_a_damaged_table_of_times_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_varying(tmp_path / 'a.mp4', 'mjpeg', [100] * 11)
+    data = bytearray(path.read_bytes())
+    place = data.index(b'stts') + 16
+    data[place : place + 4] = b'\x7f\xff\xff\xff'  # each image lasts for ever
+    path.write_bytes(data)
+    assert len(stamps(path)) < 12
+    assert 'its container states 12: it may be cut off or damaged' in caplog.text
+
+
 def test_videos_beside_a_picture_are_found(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

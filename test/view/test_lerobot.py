@@ -10,12 +10,14 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.reader import open_bag
 from embodied_r_ros.cli.main import main
+from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.demonstrations import read_demonstration
 from embodied_r_ros.episodes.import_lerobot import VideoFrames
 from embodied_r_ros.episodes.import_lerobot_metadata import LeRobotMetadata
 from embodied_r_ros.episodes.label_check import append_label, read_scope
 from embodied_r_ros.types.episodes import Label, LabelKind, LabelVerdict, WrittenQuestion
 from embodied_r_ros.types.images import encode_image, EncodedImage
+from embodied_r_ros.view.lerobot import dataset_folder
 import numpy as np
 import pytest
 
@@ -317,6 +319,23 @@ def test_recording_that_does_not_fit_is_left_out_by_name(
     assert len(list(out.glob('videos/*/*/*.mp4'))) == 1
     assert main(['episodes', 'export', 'lerobot', str(bags[0]), '--out', str(out)]) == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ['e1', 'e2', 'out']
+
+
+def test_of_two_that_export_to_one_folder_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / 'out'
+    with dataset_folder(out) as first:
+        (first / 'file').write_text('first')
+        monkeypatch.setattr('os.getpid', lambda: 1)
+        with pytest.raises(InputError, match='cannot write to .*out: '):  # noqa: SIM117
+            with dataset_folder(out) as second:
+                (second / 'file').write_text('second')
+                first.replace(out)
+        out.replace(first)
+        monkeypatch.undo()
+    assert [path.name for path in tmp_path.iterdir()] == ['out']
+    assert (out / 'file').read_text() == 'first'
 
 
 def test_nothing_is_left_where_no_recording_fits(
