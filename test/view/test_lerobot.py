@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 import json
 from pathlib import Path
@@ -325,15 +326,14 @@ def test_of_two_that_export_to_one_folder_one_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / 'out'
-    with dataset_folder(out) as first:
-        (first / 'file').write_text('first')
+    with ExitStack() as late:
+        second = late.enter_context(dataset_folder(out))
+        (second / 'file').write_text('second')
         monkeypatch.setattr('os.getpid', lambda: 1)
-        with pytest.raises(InputError, match='cannot write to .*out: '):  # noqa: SIM117
-            with dataset_folder(out) as second:
-                (second / 'file').write_text('second')
-                first.replace(out)
-        out.replace(first)
-        monkeypatch.undo()
+        with dataset_folder(out) as first:
+            (first / 'file').write_text('first')
+        with pytest.raises(InputError, match=r'cannot write to .*out: '):
+            late.close()
     assert [path.name for path in tmp_path.iterdir()] == ['out']
     assert (out / 'file').read_text() == 'first'
 
