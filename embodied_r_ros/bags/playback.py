@@ -63,13 +63,20 @@ class Playable:
 
 
 @contextmanager
-def as_bag(source: Path, depth: DepthSource | None = None) -> Iterator[Path]:
+def as_bag(
+    source: Path, topic: str | None = None, depth: DepthSource | None = None
+) -> Iterator[Path]:
     """A recording as a bag: itself where it is one, else a bag of its images for the time being.
 
     The depth of a folder becomes the topic `/depth`, in millimetres.
 
+    Args:
+        source: The recording.
+        topic: As `open_source` takes it, where it is no bag.
+        depth: Where depth comes from; None: as `open_source` finds it.
+
     Raises:
-        SourceError: There are no images, or one cannot be decoded.
+        SourceError: There are no images, or several streams, or one cannot be decoded.
         BagError: The bag cannot be written.
     """
     if source.exists() and is_bag(source):
@@ -77,7 +84,7 @@ def as_bag(source: Path, depth: DepthSource | None = None) -> Iterator[Path]:
         return
     with (
         tempfile.TemporaryDirectory(prefix='embodied-r-images-') as scratch,
-        open_source(source, depth=depth) as images,
+        open_source(source, topic, depth=depth) as images,
     ):
         yield _from_images(images, Path(scratch) / 'source').bag
 
@@ -90,7 +97,7 @@ def playable(
     Args:
         source: A video, a folder of images, a rosbag2 folder, or a .mcap or .db3 file.
         scratch: Folder in which a bag may be made.
-        topic: Image topic of a bag; None: the only one there is.
+        topic: As `open_source` takes it.
         depth: Where depth comes from; None: as `open_source` finds it.
 
     Raises:

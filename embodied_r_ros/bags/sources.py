@@ -5,41 +5,29 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from decimal import Decimal
-from functools import partial
+from dataclasses import dataclass, field
 from itertools import count
 import logging
 import math
 import os
 from pathlib import Path
-import re
 from typing import Any, TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.bags.depth import (
-    depth_metres_of_png,
-    DepthConfig,
-    NO_DEPTH,
-    why_other_view,
+from embodied_r_ros.bags.depth import DepthConfig, NO_DEPTH
+from embodied_r_ros.bags.folders import (
+    DEFAULT_RATE_HZ,
+    folder_images,
+    folder_stream,
+    FolderDepth,
+    IMAGE_SUFFIXES,
 )
-from embodied_r_ros.bags.images import (
-    bag_images,
-    choose_image_topic,
-    Damage,
-)
+from embodied_r_ros.bags.images import bag_images, choose_image_topic
 from embodied_r_ros.bags.reader import is_bag, loose_bags, open_bag
 from embodied_r_ros.bags.storage import pointer_advice
-from embodied_r_ros.common.errors import BagError, ImageError, SourceError
-from embodied_r_ros.common.work import done_ahead
+from embodied_r_ros.common.errors import BagError, SourceError
 from embodied_r_ros.types.geometry import NS_PER_S
-from embodied_r_ros.types.images import (
-    decode_image,
-    EncodedImage,
-    image_format,
-    StampedImage,
-    Stretch,
-)
+from embodied_r_ros.types.images import StampedImage
 import numpy as np
 
 if TYPE_CHECKING:
@@ -48,13 +36,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _LOG = logging.getLogger(__name__)
-DEFAULT_RATE_HZ = 10.0
-IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.png', '.webp', '.bmp', '.tif', '.tiff'}
-_OTHER_IMAGES = {'.heic', '.heif', '.avif', '.gif', '.pgm', '.ppm', '.jp2', '.dng', '.raw'}
-_OTHER_IMAGES |= {'.exr', '.jfif', '.tga', '.cr2', '.nef', '.arw'}
 VIDEO_SUFFIXES = {'.mp4', '.m4v', '.mov', '.avi', '.mkv', '.webm', '.mpg', '.mpeg', '.ts', '.mts'}
 VIDEO_SUFFIXES |= {'.wmv', '.flv', '.3gp', '.ogv', '.mjpeg'}
-_START_BYTES = 64  # of a file, which are looked at
 # What lies outside is a container's mistake, not a camera's rate.
 _RATES_HZ = (0.001, 1000.0)
 
@@ -170,11 +153,12 @@ def open_source(
 
     Args:
         path: What to open.
-        topic: Image topic of a bag; None: the only one there is.
-        rate_hz: Images per second of a folder (None: 10), and of a video whose own times are not
-            to be used. A bag keeps the stamps of its messages.
+        topic: Image topic of a bag, or what names one of several streams in a folder
+            (`folders.folder_stream`); None: the only one there is.
+        rate_hz: Images per second of a folder or video whose own times are not to be used. Without
+            such times they are 10. A bag keeps the stamps of its messages.
         depth: Where depth comes from; None: it is used where a bag has some that is registered,
-            or where the folder `depth` beside that of the images has images of the same names.
+            or where a folder has some for its images, in it or in the folder `depth` beside it.
 
     Raises:
         SourceError: It is not there, not of such a kind, or an argument does not fit it.
@@ -189,7 +173,7 @@ def open_source(
     if kind == 'bag' and rate_hz is not None:
         msg = f'{path} is a bag and has its own stamps: leave the rate out'
         raise SourceError(msg)
-    if kind != 'bag' and topic is not None:
+    if kind == 'video' and topic is not None:
         msg = f'{path} is a {kind} and has no topic {topic!r}: leave the topic out'
         raise SourceError(msg)
     if kind != 'bag' and depth.topic not in {'', NO_DEPTH}:
@@ -202,10 +186,10 @@ def open_source(
             images = bag_images(reader, chosen, depth.topic, depth.config)
             yield ImageSource(path.name, kind, length, images)
     elif kind == 'folder':
-        files = _image_files(path)
-        beside = None if depth.topic == NO_DEPTH else _FolderDepth(path, depth.config)
-        images = _folder_images(files, rate_hz or DEFAULT_RATE_HZ, beside)
-        yield ImageSource(path.name, kind, len(files), images)
+        stream = folder_stream(path, topic)
+        beside = None if depth.topic == NO_DEPTH else FolderDepth(stream, depth.config)
+        images = folder_images(stream, rate_hz, beside)
+        yield ImageSource(path.name, kind, len(stream.images), images)
     else:
         with _video(path, rate_hz) as (frame_count, images):
             yield ImageSource(path.name, kind, frame_count, images)
@@ -227,123 +211,6 @@ def _kind(path: Path) -> str:
         msg = f'{path} is a single image: give the folder that it is in'
         raise SourceError(msg)
     return 'video'
-
-
-def _image_files(folder: Path) -> list[Path]:
-    """The images of a folder in the order of their names; what is none by its name is told."""
-    named = [
-        file
-        for file in folder.iterdir()
-        if file.suffix.lower() in IMAGE_SUFFIXES and not file.name.startswith('.')
-    ]
-    files = [file for file in named if file.is_file()]
-    if unknown := [file for file in folder.iterdir() if file.suffix.lower() in _OTHER_IMAGES]:
-        text = '%d files of %s are left out: images of these kinds are not read; the first: %s'
-        _LOG.warning(text, len(unknown), folder, min(unknown).name)
-    if others := sorted(file.name for file in named if file not in set(files)):
-        text = (
-            '%d of %d images of %s are left out: they are folders or broken links; the first: %s'
-        )
-        _LOG.warning(text, len(others), len(named), folder, others[0])
-    if not files:
-        inner = next((child for child in sorted(folder.iterdir()) if child.is_dir()), None)
-        hint = f'; it has folders, such as {inner.name}: give one of them' if inner else ''
-        msg = (
-            f'{folder} has no images: expected files named '
-            f'{", ".join(sorted(IMAGE_SUFFIXES))}, or a bag{hint}'
-        )
-        raise SourceError(msg)
-    are_times = all(re.fullmatch(r'[0-9]+\.[0-9]+', file.stem) for file in files)
-    return sorted(files, key=partial(_natural_order, are_times=are_times))
-
-
-def _natural_order(file: Path, *, are_times: bool) -> list[tuple[Decimal, str]]:
-    """Sort key in which image2 comes before image10, and a time of 1.25 s before one of 1.5 s.
-
-    A number with decimals is a time where all names are such, or where it is long enough for
-    seconds since 1970.
-    """
-    number = r'([0-9]+\.[0-9]+|[0-9]+)' if are_times else r'([0-9]{9,}\.[0-9]+|[0-9]+)'
-    parts = re.split(number, file.stem)
-    key = [(Decimal(part), '') if i % 2 else (Decimal(0), part) for i, part in enumerate(parts)]
-    return [*key, (Decimal(0), file.suffix), (Decimal(0), file.name)]
-
-
-class _FolderDepth:
-    """Depth images in the folder `depth` beside one of images, by the names of these."""
-
-    def __init__(self, folder: Path, config: DepthConfig) -> None:
-        beside = folder.resolve().parent / 'depth'
-        files = beside.iterdir() if beside.is_dir() and beside != folder.resolve() else ()
-        self._files = {file.stem: file for file in files if file.suffix.lower() == '.png'}
-        self._unit_m = config.unit_m
-        self._lost: list[str] = []  # what was wrong with each one that was left out
-
-    def with_depth(self, image: StampedImage, file: Path) -> StampedImage:
-        """The image of a file with its depth, where there is some that can be read."""
-        if file.stem not in self._files:
-            return image
-        height, width = image.image.shape[:2]
-        try:
-            return replace(image, depth=self._read(self._files[file.stem], (width, height)))
-        except (OSError, ImageError) as error:
-            self._lost.append(f'{self._files[file.stem].name}: {error}')
-            return image
-
-    def _read(self, file: Path, size: tuple[int, int]) -> NDArray[np.float32]:
-        metres = depth_metres_of_png(file.read_bytes(), self._unit_m)
-        if why := why_other_view((metres.shape[1], metres.shape[0]), size):
-            raise ImageError(why)
-        return metres
-
-    def tell(self) -> None:
-        """Say what was left out, if anything was."""
-        if self._lost:
-            text = '%d depth images are left out; the first: %s'
-            _LOG.warning(text, len(self._lost), self._lost[0])
-
-
-def _folder_images(
-    files: list[Path], rate_hz: float, depth: _FolderDepth | None
-) -> Iterator[StampedImage]:
-    damage = Damage(f'folder {files[0].parent}')
-    stretch = Stretch()
-    try:
-        for image in done_ahead(
-            partial(_read_image, file, index, round(index / rate_hz * NS_PER_S), stretch, damage)
-            for index, file in enumerate(files)
-        ):
-            if image:
-                yield depth.with_depth(image, files[image.index]) if depth else image
-        damage.check_any_left()
-    finally:
-        damage.tell()
-        if depth:
-            depth.tell()
-
-
-def _read_image(
-    file: Path, index: int, stamp_ns: int, stretch: Stretch, damage: Damage
-) -> StampedImage | None:
-    """The image of a file; None: it is damaged.
-
-    Raises:
-        SourceError: Too many are.
-    """
-    try:
-        data = file.read_bytes()
-        if why := pointer_advice(data[:_START_BYTES]):
-            msg = f'{file} cannot be read: {why}'
-            raise SourceError(msg)
-        image = decode_image(data, stretch, is_upright=True)
-    except (OSError, ImageError) as error:
-        damage.leave_out(file.name, error)
-        return None
-    damage.count()
-    # A photo that was turned upright is not what its bytes are.
-    is_plain = image_format(data) == 'jpeg' and b'Exif' not in data[:_START_BYTES]
-    encoded = EncodedImage(data, 'jpeg') if is_plain else None
-    return StampedImage(index, stamp_ns, image, encoded=encoded)
 
 
 @contextmanager
@@ -379,8 +246,10 @@ def _video(
             frames = capture.get(cv2.CAP_PROP_FRAME_COUNT)
             # Containers lie about their length, so that it is good for a progress bar only.
             frame_count = int(frames) if 0 < frames < 1e9 else None
-            images = _video_images(capture, first, rate_hz)
-            yield frame_count, _compared(images, frame_count, path)
+            yield (
+                frame_count,
+                _video_images(_VideoFile(path, capture, frame_count), first, rate_hz),
+            )
         else:
             yield None, _images_of_codec(path, _codec(capture), rate_hz)
     finally:
@@ -389,22 +258,50 @@ def _video(
             cv2.setLogLevel(log_level)
 
 
-def _compared(
-    images: Iterator[StampedImage], stated: int | None, path: Path
-) -> Iterator[StampedImage]:
-    """The images of a video, and a line where they are much fewer than its container states."""
-    number = 0
-    for image in images:
-        yield image
-        number += 1
-    if stated and number < _WHOLE_VIDEO * stated - 1:
+@dataclass(frozen=True)
+class _VideoFile:
+    """A video that is being read."""
+
+    path: Path
+    capture: cv2.VideoCapture
+    frame_count: int | None  # as the container states it; None: it does not
+
+    def tell(self, number: int, end_ms: float) -> None:
+        """Say where images are missing.
+
+        Containers of varying rate state no number, and OpenCV computes one from their duration.
+        What they hold tells: how far the images reach, and the packets, by PyAV.
+
+        Args:
+            number: Images that were decoded.
+            end_ms: Time when the last one ends, at the latest [ms].
+        """
+        stated = self.frame_count or 0
+        duration_ms = stated / (_stated_rate_hz(self.capture) or math.inf) * 1e3
+        if number < _WHOLE_VIDEO * stated - 1 and end_ms >= _WHOLE_VIDEO * duration_ms:
+            stated = _packet_count(self.path) or 0
+        if number >= _WHOLE_VIDEO * stated - 1:
+            return
         text = (
             '%d images of %s are read, and its container states %d: it may be cut off or damaged'
         )
-        _LOG.warning(text, number, path, stated)
+        _LOG.warning(text, number, self.path, stated)
 
 
 _WHOLE_VIDEO = 0.95  # share of what a container states
+
+
+def _packet_count(path: Path) -> int | None:
+    """Images that a video holds, without decoding them; None: PyAV cannot tell."""
+    try:
+        import av
+
+        with av.open(str(path.resolve())) as container:
+            if 'mp4' in container.format.name:  # which has their number; AVI counts empty ones
+                return int(container.streams.video[0].frames)
+            return sum(bool(packet.size) for packet in container.demux(video=0))
+    except (ImportError, OSError, IndexError, ValueError):  # its errors are some of these
+        return None
 
 
 def _codec(capture: cv2.VideoCapture) -> str:
@@ -455,17 +352,20 @@ def _is_text(start: bytes) -> bool:
 
 
 def _video_images(
-    capture: cv2.VideoCapture, first: NDArray[Any], rate_hz: float | None
+    video: _VideoFile, first: NDArray[Any], rate_hz: float | None
 ) -> Iterator[StampedImage]:
+    capture = video.capture
     period_ns = round(NS_PER_S / (rate_hz or _stated_rate_hz(capture) or DEFAULT_RATE_HZ))
-    stamp_ns, is_frame, image = None, True, first
+    stamp_ns, image, before_ms, longest_ms = None, first, 0.0, 0.0
     # The stream ends where decoding ends; the container's frame count is not trusted.
     for index in count():
-        own_ms = math.nan if rate_hz else capture.get(cv2.CAP_PROP_POS_MSEC)
-        stamp_ns = _video_stamp_ns(stamp_ns, own_ms, period_ns)
+        own_ms = capture.get(cv2.CAP_PROP_POS_MSEC)
+        before_ms, longest_ms = own_ms, max(longest_ms, own_ms - before_ms)
+        stamp_ns = _video_stamp_ns(stamp_ns, math.nan if rate_hz else own_ms, period_ns)
         yield StampedImage(index, stamp_ns, np.asarray(image, np.uint8))
         is_frame, image = capture.read()
         if not is_frame:
+            video.tell(index + 1, own_ms + longest_ms)
             return
 
 

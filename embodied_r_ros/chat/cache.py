@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections import OrderedDict
 import hashlib
 import logging
-import os
 import threading
 from typing import TYPE_CHECKING
+
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.files import write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,12 +64,9 @@ class ReplyCache:
         if self._folder is None:
             return
         path = self._path(self._folder, key)
-        unfinished = path.with_name(f'{path.name}.{os.getpid()}-{threading.get_ident()}.tmp')
         try:
-            path.parent.mkdir(exist_ok=True)
-            unfinished.write_text(text, encoding='utf-8')
-            unfinished.replace(path)
-        except OSError as error:
+            write_whole(path, text, makes_folder=True)
+        except InputError as error:
             _log.warning('reply cache %s cannot be written: %s', self._folder, error)
 
     def _keep(self, key: str, text: str) -> None:

@@ -116,8 +116,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         sight.add_argument(
             f'--{order.value}', dest='order', action='store_const', const=order, help=help_text
         )
-    add('--topic', help='image topic of a bag, where it has several')
-    add('--rate', type=float, metavar='HZ', help='images per second of a folder, default 10')
+    add('--topic', help='image topic of a bag, or stream of a folder, of several')
+    add(
+        '--rate',
+        type=float,
+        metavar='HZ',
+        help='images per second instead of the own times of SOURCE',
+    )
     add(
         '--map',
         action='store_true',

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     parser.add_argument('--source', type=some_path, help='video, folder of images, or bag')
-    parser.add_argument('--topic', help='image topic of a bag; default: the only one there is')
+    parser.add_argument('--topic', help='image topic of a bag, or stream of a folder, of several')
     parser.add_argument(
         '--detector',
         type=some_path,

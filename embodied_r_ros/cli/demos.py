@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.cli.arguments import some_path
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.episodes.import_dataset import columns_text, DatasetImport, propose_mapping
+from embodied_r_ros.episodes.import_dataset import DatasetImport
+from embodied_r_ros.episodes.import_proposal import columns_text, propose_mapping
 from tqdm import tqdm
 
 if TYPE_CHECKING:

@@ -31,12 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         'source', type=some_path, metavar='SOURCE', help='video, folder of images, or bag'
     )
-    parser.add_argument('--topic', help='image topic of a bag, where it has several')
+    parser.add_argument('--topic', help='image topic of a bag, or stream of a folder, of several')
     parser.add_argument(
         '--rate',
         type=float,
         metavar='HZ',
-        help='images per second: of a folder (default 10), or instead of the own times of a video',
+        help='images per second instead of the own times of a folder (else 10) or video',
     )
     add_depth_arguments(parser)
     parser.add_argument(

@@ -24,10 +24,11 @@ from embodied_r_ros.cli.perceiver import (
     refuse_options_of_images,
 )
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.files import whole_file
 from embodied_r_ros.episodes.manifest import find_recordings
 from embodied_r_ros.episodes.offline import has_recorded_deltas, MapRecipe, MapStage
 from embodied_r_ros.keyframes.selector import KeyframeConfig
-from embodied_r_ros.scene.landmark_map import write_scene_map
+from embodied_r_ros.scene.landmark_map import scene_map_text
 from embodied_r_ros.view.map_picture import write_map_picture
 
 if TYPE_CHECKING:
@@ -64,9 +65,10 @@ def main(args: argparse.Namespace) -> int:
         refuse_options_of_images(args, str(source))
     landmarks = _recipe(args).map_of(source, image_progress)
     scene_map = landmarks.scene_map()
-    write_scene_map(args.out, scene_map)
-    if args.picture:
-        write_map_picture(args.picture, replace(scene_map, path=landmarks.path), str(source))
+    with whole_file(args.out) as unfinished:
+        unfinished.write_text(scene_map_text(scene_map), encoding='utf-8')
+        if args.picture:
+            write_map_picture(args.picture, replace(scene_map, path=landmarks.path), str(source))
     print(landmarks.summary(), file=sys.stderr)
     return 0 if scene_map.landmarks else 1
 

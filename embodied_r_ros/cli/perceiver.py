@@ -38,12 +38,12 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what is perceived."""
     add = parser.add_argument
     add('source', type=some_text, metavar='SOURCE', help='video, folder of images, or bag')
-    add('--topic', help='image topic of a bag, where it has several')
+    add('--topic', help='image topic of a bag, or stream of a folder, of several')
     add(
         '--rate',
         type=float,
         metavar='HZ',
-        help='images per second: of a folder (default 10), or instead of the own times of a video',
+        help='images per second instead of the own times of a folder (else 10) or video',
     )
     add_depth_arguments(parser)
     add(

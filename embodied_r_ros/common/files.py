@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 import getpass
 from importlib.metadata import PackageNotFoundError, version
@@ -13,8 +13,13 @@ from pathlib import Path
 import subprocess
 import sys
 import tempfile
+import threading
+from typing import TYPE_CHECKING
 
-from embodied_r_ros.common.errors import ConfigError, InputError
+from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _CLONE = Path(__file__).resolve().parents[2]
 
@@ -142,8 +147,35 @@ def _git_revision() -> str:
     return run.stdout.strip()
 
 
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A temporary name beside a file, which takes its own name once all of it is written.
+
+    Each process and thread has another one: of two that write the same file, one writes it last.
+    Where writing fails, nothing is left and what was there stays.
+
+    Raises:
+        InputError: It cannot be written.
+    """
+    mark = f'{os.getpid()}-{threading.get_ident()}'
+    unfinished = path.with_name(f'.{path.name}.{mark}.tmp')
+    try:
+        yield unfinished
+        with unfinished.open('rb') as file:
+            os.fsync(file.fileno())  # or a power cut may leave an empty file under its name
+        unfinished.replace(path)
+    except EmbodiedRError:  # of what is written; a missed deadline would be an OSError too
+        raise
+    except OSError as error:
+        msg = f'cannot write {path}: {error.strerror or error}'
+        raise InputError(msg) from None
+    finally:
+        with suppress(OSError):  # where it could not be made, it cannot be removed
+            unfinished.unlink(missing_ok=True)
+
+
 def write_whole(path: Path, data: bytes | str, *, makes_folder: bool = False) -> None:
-    """Write a file under a temporary name beside it, and rename it when it is complete.
+    """Write a file that appears when it is complete.
 
     Args:
         path: The file.
@@ -153,21 +185,10 @@ def write_whole(path: Path, data: bytes | str, *, makes_folder: bool = False) ->
     Raises:
         InputError: It cannot be written.
     """
-    data = data.encode() if isinstance(data, str) else data
-    unfinished = path.with_name(path.name + '.tmp')
-    try:
+    with whole_file(path) as unfinished:
         if makes_folder:
             path.parent.mkdir(parents=True, exist_ok=True)
-        with unfinished.open('wb') as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())  # or a power cut may leave an empty file under its name
-        unfinished.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
-        msg = f'cannot write {path}: {error.strerror}'
-        raise InputError(msg) from None
+        unfinished.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
 def write_new(path: Path, data: bytes | str) -> None:

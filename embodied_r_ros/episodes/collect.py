@@ -227,11 +227,12 @@ def collect_episode(
         SourceError: It has no images, several topics of them, or one that cannot be decoded.
     """
     depth = DepthSource(config.depth_topic, DepthConfig(config.depth_unit_m))
-    with as_bag(bag, depth=depth) as path, open_bag(path) as reader, open_bag(path) as again:
+    name = config.topic or None
+    with as_bag(bag, name, depth) as path, open_bag(path) as reader, open_bag(path) as again:
         if has_deltas(reader):
             msg = f'{bag} is an episode already: it has recorded deltas'
             raise BagError(msg)
-        topic = choose_image_topic(reader, config.topic or None)
+        topic = choose_image_topic(reader, name if path == bag else None)
         copies = Copies(again, topic, with_images=config.images == 'compressed')
         # The depth of a folder is in millimetres by now.
         depth = depth if path == bag else DepthSource(config.depth_topic)

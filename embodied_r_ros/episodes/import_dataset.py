@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A dataset of demonstrations, of whichever kind, becomes one bag per episode.
-
-A mapping to start from is proposed by what the dataset calls its columns.
-"""
+"""A dataset of demonstrations, of whichever kind, becomes one bag per episode."""
 
 from __future__ import annotations
 
@@ -11,8 +8,6 @@ from dataclasses import dataclass
 import glob
 import hashlib
 import json
-import math
-import re
 import shutil
 from typing import Any, TYPE_CHECKING
 
@@ -22,12 +17,10 @@ from embodied_r_ros.common.errors import BagError, ConfigError, InputError
 from embodied_r_ros.episodes.arm_poses import check_links, load_urdf
 from embodied_r_ros.episodes.import_episode import check_episode, outcome_of, write_episode
 from embodied_r_ros.episodes.import_lerobot import LeRobotDataset
-from embodied_r_ros.episodes.import_lerobot_metadata import read_info
 from embodied_r_ros.episodes.import_mapping import DemoMapping
-from embodied_r_ros.episodes.import_rlbench import episode_folders, read_arrays, RlbenchDataset
+from embodied_r_ros.episodes.import_proposal import is_lerobot
+from embodied_r_ros.episodes.import_rlbench import RlbenchDataset
 from embodied_r_ros.types.episodes import EpisodeOutcome
-import numpy as np
-import yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,14 +28,6 @@ if TYPE_CHECKING:
 
 
 _ORIGIN = ('imported', 'mapping', 'numbers')  # by which a bag is known again
-_IMAGES = ('image', 'video')
-_OWN = ('timestamp', 'frame_index', 'episode_index', 'index', 'task_index')  # LeRobot's
-_GRIPPER = re.compile(r'grip|finger|hand|jaw|claw', re.IGNORECASE)
-_HEADER = """\
-# Numbers of {name} by the names of their columns: see that each is what it says, and in which
-# unit (m, mm, rad or deg). docs/demonstrations.md has all keys.
-# {columns}
-"""
 
 
 @dataclass(frozen=True)
@@ -78,15 +63,12 @@ class DatasetImport:
         """
         self._mapping = DemoMapping.from_yaml(mapping_file)
         self._urdf = _urdf(mapping_file.parent / self._mapping.urdf, self._mapping)
-        if not root.is_dir():
-            msg = f'{root} is not a folder: expected a dataset of LeRobot, or folders of RLBench'
-            raise InputError(msg)
         self._root = root
         self._out = out
         self._skips_damaged = skips_damaged
         self._stack = ExitStack()
         self.dataset: LeRobotDataset | RlbenchDataset
-        if (root / 'meta').is_dir():
+        if is_lerobot(root):
             self.dataset = self._stack.enter_context(LeRobotDataset(root, self._mapping))
         else:
             self.dataset = RlbenchDataset(root, self._mapping)
@@ -237,102 +219,3 @@ def _urdf(path: Path, mapping: DemoMapping) -> str:
         )
         raise InputError(msg)
     return text
-
-
-def columns_text(root: Path) -> str:
-    """The columns of a dataset and how many numbers each has, and its cameras, as a sentence.
-
-    Raises:
-        InputError: It cannot be read.
-    """
-    columns, cameras = _columns(root)
-    parts = [f'{name} ({len(names)})' for name, names in columns.items()]
-    return f'Columns: {", ".join(parts) or "none"}; cameras: {", ".join(cameras) or "none"}.'
-
-
-def propose_mapping(root: Path) -> str:
-    """A mapping as YAML, with comments on what must be looked at.
-
-    Raises:
-        InputError: The dataset cannot be read, or has no column for a state.
-    """
-    columns, cameras = _columns(root)
-    proposal = _of_rlbench(columns) if 'gripper_pose' in columns else _of_state(root, columns)
-    if cameras:
-        proposal['image'] = cameras[0]
-    head = _HEADER.format(name=' '.join(root.resolve().name.split()), columns=columns_text(root))
-    return head + yaml.safe_dump(proposal, default_flow_style=None, sort_keys=False, width=100)
-
-
-def _of_state(root: Path, columns: dict[str, list[str]]) -> dict[str, Any]:
-    column = next((name for name in columns if name.endswith('state')), '')
-    if not column:
-        msg = f'{root} has no column for a state: write its mapping by hand. {columns_text(root)}'
-        raise InputError(msg)
-    names = columns[column]
-    gripper = [at for at, name in enumerate(names) if _GRIPPER.search(name)]
-    joints = [at for at in range(len(names)) if at not in gripper]
-
-    def part(at: list[int]) -> dict[str, Any]:
-        return {'column': column, 'at': at, 'names': [names[place] for place in at]}
-
-    proposal: dict[str, Any] = {}
-    if joints:
-        proposal['joints'] = {**part(joints), 'unit': 'rad'}
-    if gripper:
-        proposal |= {'gripper': part(gripper), 'closed': 0.0, 'open': float(len(gripper))}
-    return proposal
-
-
-def _of_rlbench(columns: dict[str, list[str]]) -> dict[str, Any]:
-    proposal: dict[str, Any] = {
-        'xyz': {'column': 'gripper_pose', 'at': [0, 1, 2]},
-        'rotation': {'column': 'gripper_pose', 'at': [3, 4, 5, 6]},
-    }
-    names = {'joints': 'joint_positions', 'velocities': 'joint_velocities'}
-    for key, name in (*names.items(), ('gripper', 'gripper_open')):
-        if name in columns:
-            proposal[key] = {'column': name, 'at': list(range(len(columns[name])))}
-    return {**proposal, 'frame_id': 'world'}
-
-
-def _columns(root: Path) -> tuple[dict[str, list[str]], list[str]]:
-    """Names of the numbers of each column, and the cameras."""
-    if not (root / 'meta').is_dir():
-        folder = episode_folders(root)[0]
-        _, arrays = read_arrays(folder)
-        cameras = sorted(path.name for path in folder.iterdir() if path.name.endswith('_rgb'))
-        numbers = {name: rows for name, rows in arrays.items() if len(rows)}
-        return {name: _numbered(name, _shape(rows[0])) for name, rows in numbers.items()}, cameras
-    features = read_info(root).mapping('features')
-    columns, cameras = {}, []
-    for name, feature in features.items():
-        if feature.get('dtype') in _IMAGES:
-            cameras.append(name)
-        elif name not in _OWN:
-            columns[name] = _names(name, feature)
-    return columns, cameras
-
-
-def _names(column: str, feature: dict[str, Any]) -> list[str]:
-    """The names of the numbers of a feature, which LeRobot writes in several ways."""
-    shape, names = feature.get('shape'), feature.get('names')
-    sizes = shape if isinstance(shape, list) and all(type(n) is int for n in shape) else []
-    numbered = _numbered(column, sizes)
-    while isinstance(names, dict | list) and len(names) == 1:
-        inner = next(iter(names.values() if isinstance(names, dict) else names))
-        if not isinstance(inner, dict | list):
-            break
-        names = inner
-    if isinstance(names, list) and len(names) == len(numbered):
-        return [str(name) for name in names]
-    return numbered
-
-
-def _shape(row: Any) -> tuple[int, ...]:
-    return np.shape(row) if isinstance(row, np.ndarray) else (len(row),) * isinstance(row, list)
-
-
-def _numbered(column: str, shape: Any) -> list[str]:
-    count = math.prod(shape)
-    return [f'{column.rpartition(".")[2]}_{at}' for at in range(min(max(count, 0), 1000))]

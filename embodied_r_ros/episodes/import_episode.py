@@ -8,6 +8,7 @@ import hashlib
 from typing import Any, Protocol, TYPE_CHECKING
 
 from embodied_r_ros.arm.robot import ArmSetup
+from embodied_r_ros.bags.storage import pointer_advice
 from embodied_r_ros.common.errors import ImageError, InputError
 from embodied_r_ros.episodes.demonstrations import (
     ArmFrame,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _MAX_SECONDS = 2**31 - 2  # stamps of ROS have no more
 _IMAGE_ENDS = {'png': b'IEND', 'jpeg': b'\xff\xd9'}
+_PNG_DEPTH, _GREY_OF_16_BITS = slice(24, 26), bytes((16, 0))
 _TAIL_BYTES = 4096  # some cameras pad their images
 _MAX_NUMBER = 1e9  # no joint, position or encoder gets there
 
@@ -290,9 +292,15 @@ def check_source_image(data: bytes, where: str) -> None:
         where: What they are, for messages.
 
     Raises:
-        InputError: They are not.
+        InputError: They are not, or are depth.
     """
+    if why := pointer_advice(data):
+        msg = f'{where} cannot be read: {why}'
+        raise InputError(msg)
     kind = image_format(data)
+    if kind == 'png' and data[_PNG_DEPTH] == _GREY_OF_16_BITS:
+        msg = f'{where} is depth (grey, 16 bits): map a camera with images of colours'
+        raise InputError(msg)
     if kind is None:
         what = f'begins with {data[:8]!r}' if data else 'is empty'
         msg = f'{where} {what}: expected a PNG or JPEG image'

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 import os
 from pathlib import Path
+import re
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ConfigError, InputError
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _FRAME, _TIME = 'frame_index', 'timestamp'
+_JITTER = 0.25  # share of a duration
+_UNITS = {1000: 'milliseconds', 10**6: 'microseconds', 10**9: 'nanoseconds'}
 
 
 class VideoFrames:
@@ -60,6 +63,9 @@ class VideoFrames:
         with self._readable():
             self._container = av.open(str(path))
             self._stream = self._container.streams.video[0]
+            if re.match(r'gray(9|1\d)', self._stream.codec_context.pix_fmt or ''):
+                msg = f'{path} is of depth (grey, more than 8 bits): map a camera of colours'
+                raise InputError(msg)
             # Otherwise decoders make up what is damaged.
             self._stream.codec_context.options = {'err_detect': 'explode'}
             packets = [
@@ -123,7 +129,7 @@ class VideoFrames:
     @contextmanager
     def _readable(self, where: str = '') -> Iterator[None]:
         try:
-            with readable(f'{self.path}{where} cannot be read as a video'):
+            with readable(f'{self.path}{where} cannot be read as a video', self.path):
                 yield
         except InputError:
             self._next_tick = np.inf  # the decoder is of no use any more
@@ -211,6 +217,7 @@ class LeRobotDataset:
         seconds: NDArray[np.float64] = np.arange(count) / self._fps
         if _TIME in table:
             seconds = table[_TIME].reshape(count, -1)[:, 0]
+        self.check_duration(seconds, place.of(_TIME))
         images: EpisodeImages | None = None
         if entry.video:
             images = _VideoImages(self, entry, seconds)
@@ -218,6 +225,29 @@ class LeRobotDataset:
             cells = _Cells(data, self._mapping.image, begin, count)
             images = _TableImages(self._root, cells, place, entry.name)
         return SourceEpisode(name, place, entry.task, seconds, table, images)
+
+    def check_duration(self, seconds: NDArray[np.float64], where: Path | str) -> None:
+        """See that times (N,) go with the rate that the metadata state.
+
+        Raises:
+            InputError: They last longer, or shorter, by more than jitter; names `where`.
+        """
+        count = len(seconds) - 1
+        with np.errstate(invalid='ignore'):
+            lasts_s = float(np.ptp(seconds))
+            usual_s = float(np.median(np.diff(seconds, prepend=0.0)[-count:])) * count
+        stated_s, jitter_s = count / self._fps, _JITTER * count / self._fps
+        # One time that is damaged is named elsewhere; no time at all, such as NaN, too.
+        is_off = abs(lasts_s - stated_s) > jitter_s + 1 / self._fps
+        if not (is_off and abs(usual_s - stated_s) > jitter_s):
+            return
+        near = (unit for unit in _UNITS if abs(lasts_s / unit - stated_s) <= jitter_s)
+        hint = next((f'; they look like {_UNITS[u]}: divide them by {u:,}' for u in near), '')
+        msg = (
+            f'{where}: {len(seconds)} times last {lasts_s:,.2f} s, and {stated_s:,.2f} s at the '
+            f'fps {self._fps:g} of meta/info.json: expected as long{hint}'
+        )
+        raise InputError(msg)
 
     def frames_of(self, entry: LeRobotEntry, seconds: NDArray[np.float64]) -> range:
         """The frames of a video that are of an episode, one for each row.
@@ -396,7 +426,10 @@ class _VideoImages:
     seconds: NDArray[np.float64]
 
     def check(self) -> None:
-        self.dataset.frames_of(self.entry, self.seconds)
+        frames = self.dataset.frames_of(self.entry, self.seconds)
+        assert self.entry.video
+        video = self.dataset.video(self.entry.video)
+        self.dataset.check_duration(video.seconds[frames.start : frames.stop], video.path)
 
     def read(self) -> Iterator[NDArray[np.uint8]]:
         frames = self.dataset.frames_of(self.entry, self.seconds)

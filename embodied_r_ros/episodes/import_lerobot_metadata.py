@@ -11,6 +11,7 @@ from pathlib import Path
 import re
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.bags.storage import pointer_advice
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.import_episode import short_text
 from embodied_r_ros.episodes.import_parquet import ParquetFile
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 VERSIONS = ('v2.0', 'v2.1', 'v3.0')
 EPISODE_COLUMN = 'episode_index'
 _MAX_RATE_HZ = 10_000
+_START = 64  # characters of a file that are looked at
 _MAX_SECONDS = 1e9
+_IS_DEPTH = ('video.is_depth_map', 'is_depth_map')
 _MAX_COUNT = 10**9
 # As much of Python's format language as file names of LeRobot use.
 _TEMPLATE = re.compile(r'(?:[^{}]|\{[a-z_]+(?::0?\d{1,2}d)?\})*')
@@ -146,7 +149,12 @@ class LeRobotMetadata:
             cameras = [name for name in features if 'image' in name]
             msg = f'{root} has no camera {camera!r}: it has {", ".join(cameras) or "none"}'
             raise InputError(msg)
-        self._video = camera if features.get(camera, {}).get('dtype') == 'video' else ''
+        feature = features.get(camera, {})
+        about = feature.get('info') or feature.get('video_info') or {}
+        if isinstance(about, dict) and any(about.get(key) is True for key in _IS_DEPTH):
+            msg = f'{root}: camera {camera!r} is of depth: map one with images of colours'
+            raise InputError(msg)
+        self._video = camera if feature.get('dtype') == 'video' else ''
 
     def entries(self) -> list[LeRobotEntry]:
         """Every episode that is listed, in order of the indices.
@@ -288,10 +296,14 @@ def _rows_v3(folder: Path, camera: str) -> Iterator[MetadataRow]:
 
 def _file_text(path: Path) -> str:
     try:
-        return path.read_text(encoding='utf-8')
+        text = path.read_text(encoding='utf-8')
     except (OSError, UnicodeDecodeError) as error:
         msg = f'{path} cannot be read: {error}'
         raise InputError(msg) from None
+    if why := pointer_advice(text[:_START].encode()):
+        msg = f'{path} cannot be read: {why}'
+        raise InputError(msg)
+    return text
 
 
 def _json(text: str, where: str) -> dict[str, Any]:

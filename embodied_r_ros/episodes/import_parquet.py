@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.bags.storage import pointer_advice
 from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, InputError
 import numpy as np
 
@@ -18,10 +20,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _BATCH_ROWS = 64  # of images at a time
+_START_BYTES = 64
+_MAX_VALUES = 20_000_000  # of a column in one file: 26 hours of seven numbers at 30 Hz
 
 
 @contextmanager
-def readable(what: str) -> Iterator[None]:
+def readable(what: str, file: Path) -> Iterator[None]:
     """Whatever a damaged file makes of a library becomes one line: what cannot be done, and why.
 
     Raises:
@@ -32,9 +36,17 @@ def readable(what: str) -> Iterator[None]:
     except EmbodiedRError:
         raise
     except Exception as error:
-        text = ' '.join(str(error).split()) or type(error).__name__
+        text = _pointer_advice(file) or ' '.join(str(error).split()) or type(error).__name__
         msg = f'{what}: {text}'
         raise InputError(msg) from None
+
+
+def _pointer_advice(file: Path) -> str:
+    try:
+        with file.open('rb') as content:
+            return pointer_advice(content.read(_START_BYTES))
+    except OSError:
+        return ''
 
 
 class ParquetFile:
@@ -61,7 +73,9 @@ class ParquetFile:
             self._file = parquet.ParquetFile(path)
             self.columns: list[str] = self._file.schema_arrow.names
             wanted = self.columns if columns is None else columns
-            self._table = self._file.read([name for name in self.columns if name in wanted])
+            read_now = [name for name in self.columns if name in wanted]
+            self._check_counts(read_now)
+            self._table = self._file.read(read_now)
             self.rows: int = self._file.metadata.num_rows
         self._cells: dict[str, _Cells] = {}
 
@@ -118,6 +132,25 @@ class ParquetFile:
         with self._readable():
             yield from self._cells[name].read(begin, count)
 
+    def _check_counts(self, names: Collection[str]) -> None:
+        """See that columns fit in memory: a small file may repeat one number without end.
+
+        Raises:
+            InputError: One does not.
+        """
+        metadata, counts = self._file.metadata, Counter[str]()
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            for chunk in map(group.column, range(group.num_columns)):
+                owners = (n for n in names if f'{chunk.path_in_schema}.'.startswith(f'{n}.'))
+                counts[next(owners, '')] += chunk.num_values
+        for name in names:
+            if counts[name] > _MAX_VALUES:
+                msg = (
+                    f'{self.path}: column {name!r} has {counts[name]:,} values: expected at most '
+                    f'{_MAX_VALUES:,} in a file'
+                )
+                raise InputError(msg)
+
     def _check_column(self, name: str) -> None:
         if name not in self.columns:
             known = ', '.join(self.columns) or 'none'
@@ -125,7 +158,7 @@ class ParquetFile:
             raise InputError(msg)
 
     def _readable(self) -> AbstractContextManager[None]:
-        return readable(f'{self.path} cannot be read')
+        return readable(f'{self.path} cannot be read', self.path)
 
 
 class _Cells:

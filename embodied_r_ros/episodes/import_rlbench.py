@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _DEFAULT_RATE_HZ = 20.0
+_MAX_BYTES = 2**28  # of the numbers of an episode, unpacked
 _NUMBER_KINDS = 'fiub'  # of NumPy: floats, integers, and bools
 
 
@@ -181,7 +182,7 @@ def read_arrays(folder: Path) -> tuple[Path, dict[str, Any]]:
                 f'joint_velocities with np.savez as {arrays}'
             )
         raise InputError(msg)
-    with readable(f'{file} cannot be read'):
+    with readable(f'{file} cannot be read', file):
         content = _content(file)
     is_table = isinstance(content, dict) and content
     for name, rows in content.items() if is_table else [('', None)]:
@@ -195,6 +196,10 @@ def _content(file: Path) -> Any:
     if file.suffix == '.json':
         return json.loads(file.read_text(encoding='utf-8'))
     with np.load(file, allow_pickle=False) as archive:
+        size = sum(part.file_size for part in archive.zip.infolist())
+        if size > _MAX_BYTES:
+            msg = f'{file} unpacks to {size:,} bytes: expected at most {_MAX_BYTES:,}'
+            raise InputError(msg)
         return {name: archive[name] for name in archive.files}
 
 

@@ -20,7 +20,8 @@ import tempfile
 from typing import Any, TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from embodied_r_ros.bags.sources import IMAGE_SUFFIXES, VIDEO_SUFFIXES
+from embodied_r_ros.bags.folders import IMAGE_SUFFIXES
+from embodied_r_ros.bags.sources import VIDEO_SUFFIXES
 from embodied_r_ros.bags.storage import storage_suffix
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.labels import LABELS

@@ -19,8 +19,8 @@ import os
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.bags.folders import files_of_folder
 from embodied_r_ros.bags.reader import is_bag
-from embodied_r_ros.bags.sources import IMAGE_SUFFIXES
 from embodied_r_ros.chat.cache import cache_key
 from embodied_r_ros.chat.settings import file_sum
 from embodied_r_ros.common.errors import InputError
@@ -80,14 +80,12 @@ def recording_key(path: Path, *about: str) -> str:
 
 
 def _files_of(path: Path) -> list[Path]:
-    """The files of a recording: of images in a folder also those of depth in the one beside."""
+    """The files of a recording."""
     if not path.is_dir():
         return [path]
     if is_bag(path):
         return sorted(file for file in path.iterdir() if file.is_file())
-    folders = path, path.resolve().parent / 'depth'
-    found = (file for folder in folders if folder.is_dir() for file in sorted(folder.iterdir()))
-    return [file for file in found if file.suffix.lower() in IMAGE_SUFFIXES and file.is_file()]
+    return files_of_folder(path)
 
 
 def _code_state() -> str:
@@ -126,12 +124,9 @@ class PerceptionCache:
             'map': perceived.scene_map.to_json(),
         }
         keyframes = [_to_plain(keyframe) for keyframe in perceived.keyframes()]
-        # One name for each process: two may perceive the same at once.
-        part = self._folder / f'.{key}.{os.getpid()}'
         try:
             lines = f'{json.dumps(scene)}\n{json.dumps(keyframes)}\n'
-            write_whole(part, lines, makes_folder=True)
-            part.replace(self._folder / f'{key}.json')
+            write_whole(self._folder / f'{key}.json', lines, makes_folder=True)
             self._remove_oldest()
         except (OSError, InputError) as error:
             _LOG.warning('what was perceived is not kept: %s', error)

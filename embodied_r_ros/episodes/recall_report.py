@@ -220,7 +220,7 @@ def _hit_line(hit: RecallHit) -> str:
     far = '' if hit.distance_m is None else f'{hit.distance_m:.1f} m'
     sure = '' if hit.confidence is None else f'({100 * hit.confidence:.0f} % sure)'
     seen = ' '.join(filter(None, (as_data(hit.label), hit.direction, far, sure)))
-    keyframe = f'keyframe {hit.keyframe_id} ({as_data(hit.camera)}) at {hit.offset_s:.1f} s'
+    keyframe = f'keyframe at {hit.offset_s:.1f} s ({as_data(hit.camera)})'
     parts = [f'{keyframe}: {seen}']
     if hit.near:
         gaps = [f'{as_data(label)} {gap_m:.1f} m' for label, gap_m in hit.near]

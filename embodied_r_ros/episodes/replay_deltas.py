@@ -268,7 +268,7 @@ def pairs_table(pairs: Sequence[ReplayedDelta]) -> str:
         if pair.difference.count:
             delta = pair.replayed
             at = (delta.stamp_ns - begin_ns) / NS_PER_S
-            lines.append(f'keyframe {delta.to_id} ({as_data(delta.camera)}) at {at:.1f} s')
+            lines.append(f'keyframe at {at:.1f} s ({as_data(delta.camera)})')
             lines += [f'   {line}' for line in _lines(pair)]
     return '\n'.join([*lines, _summary(pairs)])
 

@@ -9,14 +9,14 @@ where it was and where it went next, so that their solutions can be checked.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 import hashlib
 import json
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.task_frame import Movement
-from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.files import whole_file
 from embodied_r_ros.reasoning.completions import is_unknown, number_in, option_letter, UNKNOWN
 from embodied_r_ros.reasoning.image_targets import BOX, FORMS, ImageTarget, POINT
 from embodied_r_ros.reasoning.prompts import build_prompt, with_tools
@@ -446,20 +446,9 @@ def write_rows(path: Path, rows: Iterable[Row]) -> int:
     if not path.parent.is_dir():
         msg = f'folder {path.parent} does not exist: make it first'
         raise InputError(msg)
-    unfinished = path.with_name(path.name + '.tmp')
     count = 0
-    try:
-        with unfinished.open('w', encoding='utf-8') as out:
-            for row in rows:
-                out.write(row.to_json() + '\n')
-                count += 1
-        unfinished.replace(path)
-    except EmbodiedRError:  # of the rows; a missed deadline would be an OSError too
-        raise
-    except OSError as error:
-        msg = f'cannot write {path}: {error.strerror}'
-        raise InputError(msg) from None
-    finally:
-        with suppress(OSError):  # where it could not be made, it cannot be removed
-            unfinished.unlink(missing_ok=True)
+    with whole_file(path) as unfinished, unfinished.open('w', encoding='utf-8') as out:
+        for row in rows:
+            out.write(row.to_json() + '\n')
+            count += 1
     return count

@@ -454,4 +454,9 @@ def write_scene_map(path: Path, scene_map: SceneMap) -> None:
     Raises:
         InputError: It cannot be written.
     """
-    write_whole(path, (json.dumps(scene_map.to_json(), indent=1) + '\n').encode())
+    write_whole(path, scene_map_text(scene_map))
+
+
+def scene_map_text(scene_map: SceneMap) -> str:
+    """The text of a MAP.json."""
+    return json.dumps(scene_map.to_json(), indent=1) + '\n'

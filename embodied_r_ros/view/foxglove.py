@@ -11,12 +11,12 @@ from __future__ import annotations
 import base64
 import json
 import math
-import os
-from typing import Any, TYPE_CHECKING
+from typing import Any, BinaryIO, TYPE_CHECKING
 
 from embodied_r_ros.bags.format import LIBRARY
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.files import whole_file
 from embodied_r_ros.episodes.episode import keyframe_topics, read_as_recorded
 from embodied_r_ros.questions.proofs import recorded_questions
 from embodied_r_ros.types.geometry import NS_PER_S
@@ -74,39 +74,16 @@ _COLOURS = {  # of an item, by its status
 class FoxgloveFile:
     """An MCAP file of messages of Foxglove, each topic of one of its schemas."""
 
-    def __init__(self, path: Path) -> None:
-        """Begin a file; it takes its name when it is complete."""
-        self._path = path
-        self._unfinished = path.with_name(path.name + '.tmp')
+    def __init__(self, file: BinaryIO) -> None:
+        """Begin a file that is open for writing."""
         self._channels: dict[str, int] = {}
         self._schemas: dict[str, int] = {}
-
-    def __enter__(self) -> FoxgloveFile:
-        """Open the file.
-
-        Raises:
-            InputError: It cannot be written.
-        """
-        try:
-            self._file = self._unfinished.open('wb')
-        except OSError as error:
-            msg = f'cannot write {self._path}: {error.strerror}'
-            raise InputError(msg) from None
-        self._writer = Writer(self._file)
+        self._writer = Writer(file)
         self._writer.start(library=LIBRARY)
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Complete the file, or remove what there is of it."""
-        if kind is None:
-            self._writer.finish()
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        self._file.close()
-        if kind is None:
-            self._unfinished.replace(self._path)
-        else:
-            self._unfinished.unlink()
+    def end(self) -> None:
+        """Complete the file."""
+        self._writer.finish()
 
     def write(self, topic: str, schema: str, stamp_ns: int, message: Mapping[str, Any]) -> None:
         """Write a message of one of the schemas, logged at its stamp."""
@@ -147,7 +124,8 @@ def export_foxglove(bag: Path, path: Path) -> tuple[int, int]:
     episode = read_as_recorded(bag)
     questions = recorded_questions(episode) if episode else []
     deltas = {(d.camera, d.stamp_ns): d for d in episode.deltas} if episode else {}
-    with FoxgloveFile(path) as file:
+    with whole_file(path) as unfinished, unfinished.open('wb') as out:
+        file = FoxgloveFile(out)
         shown = _write_keyframes(bag, file, deltas)
         for question in sorted(questions, key=lambda one: one.stamp_ns):
             message = _log(question)
@@ -155,6 +133,7 @@ def export_foxglove(bag: Path, path: Path) -> tuple[int, int]:
         if not shown and not questions:
             msg = f'{bag} has neither keyframes with pictures nor questions'
             raise InputError(msg)
+        file.end()
     return shown, len(questions)
 
 

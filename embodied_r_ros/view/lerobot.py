@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 import json
+import os
 import shutil
 from typing import Any, TYPE_CHECKING
 
@@ -438,7 +439,7 @@ def dataset_folder(out: Path) -> Iterator[Path]:
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         msg = f'{out} is not an empty folder: remove it, or choose another'
         raise InputError(msg)
-    unfinished = out.with_name(f'.{out.name}.unfinished')
+    unfinished = out.with_name(f'.{out.name}.{os.getpid()}.unfinished')  # of two, one is first
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
         unfinished.mkdir(parents=True)

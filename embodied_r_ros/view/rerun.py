@@ -14,6 +14,7 @@ from embodied_r_ros.bags.messages import IMAGE_TYPES
 from embodied_r_ros.bags.own_messages import keyframe_from_msg
 from embodied_r_ros.bags.reader import open_bag, read_values, topics_of_type
 from embodied_r_ros.common.errors import BagError, InputError
+from embodied_r_ros.common.files import whole_file
 from embodied_r_ros.episodes.episode import read_as_recorded
 from embodied_r_ros.keyframes.selector import KeyframeReason
 from embodied_r_ros.types.answers import Freshness
@@ -171,17 +172,14 @@ def show(bag: Path, save: Path) -> dict[str, int]:
         raise InputError(msg)
     episode = read_as_recorded(bag)
     view = _View(rerun(), episode.id if episode else bag.stem)
-    unfinished = save.with_name(f'.{save.name}.tmp')
-    try:
-        view.begin(unfinished)
-        counts = _fill(view, bag, episode)
-        view.end()
-        unfinished.replace(save)
-    except (OSError, RuntimeError) as error:
-        msg = f'{save} cannot be written to: {error}'
-        raise InputError(msg) from None
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with whole_file(save) as unfinished:
+        try:
+            view.begin(unfinished)
+            counts = _fill(view, bag, episode)
+            view.end()
+        except RuntimeError as error:
+            msg = f'cannot write {save}: {error}'
+            raise InputError(msg) from None
     return counts
 
 
@@ -233,7 +231,7 @@ def _fill(view: _View, bag: Path, episode: Episode | None) -> dict[str, int]:
 
 
 def _why(keyframe: Keyframe) -> str:
-    why = f'keyframe {keyframe.id}: {keyframe.reason.label.replace("_", " ")}'
+    why = f'keyframe: {keyframe.reason.label.replace("_", " ")}'
     is_first = keyframe.reason is KeyframeReason.FIRST
     return why if is_first or keyframe.overlap is None else f'{why}, {keyframe.overlap:.0%} shared'
 
@@ -331,9 +329,9 @@ class _View:
         """Show what a keyframe added, and the rung of its model."""
         failed, at = delta.kind is DeltaKind.FAILED, delta.stamp_ns
         parts = [part for part in (delta.action, delta.change, delta.error) if part]
-        line = f'delta {delta.to_id}: {". ".join(parts) or delta.kind.name}'
+        line = f'delta: {". ".join(parts) or delta.kind.name}'
         self.note(f'deltas/{delta.camera}', at, line, 'ERROR' if failed else 'INFO')
-        self._write('delta', at, '\n'.join([f'{delta.camera}, keyframe {delta.to_id}', *parts]))
+        self._write('delta', at, '\n'.join([delta.camera, *parts]))
         self._change('rung/perception', at, delta.model.rung)
 
     def tell_answer(self, answer: Answer) -> None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from itertools import accumulate
 import json
 import logging
 import shutil
@@ -639,6 +641,74 @@ def test_a_video_that_is_cut_off_says_so(tmp_path: Path, caplog: pytest.LogCaptu
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     assert 0 < len(stamps(path)) < COUNT
     assert 'its container states' in caplog.text
+
+
+def write_varying(path: Path, codec: str, steps_ms: list[int]) -> Path:
+    """A video whose images are as far apart as said, by PyAV."""
+    av = pytest.importorskip('av')
+    with av.open(str(path), 'w') as container:
+        stream = container.add_stream(codec, rate=30)
+        stream.width, stream.height = 320, 240
+        stream.pix_fmt = 'yuvj420p' if codec == 'mjpeg' else 'yuv420p'
+        stream.codec_context.time_base = stream.time_base = Fraction(1, 1000)
+        for index, pts in enumerate(accumulate(steps_ms, initial=0)):
+            frame = av.VideoFrame.from_ndarray(view(index * 4.0), format='bgr24')
+            frame.pts, frame.time_base = pts, Fraction(1, 1000)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    ('name', 'codec'),
+    [
+        ('a.mkv', 'libx264'),
+        ('a.webm', 'libvpx'),
+        ('a.ts', 'libx264'),
+        ('a.avi', 'mjpeg'),
+        ('a.mkv', 'mjpeg'),
+        ('a.mp4', 'libx264'),
+    ],
+)
+def test_a_whole_video_of_varying_rate_is_whole(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, codec: str
+) -> None:
+    steps_ms = [400 if index % 10 == 9 else 10 for index in range(59)]
+    path = write_varying(tmp_path / name, codec, steps_ms)
+    assert np.diff(stamps(path)).tolist() == [1_000_000 * ms for ms in steps_ms]
+    assert not caplog.text
+
+
+@pytest.mark.parametrize(('name', 'codec'), [('a.mkv', 'libvpx'), ('a.avi', 'mjpeg')])
+def test_a_video_of_varying_rate_that_is_cut_off_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, codec: str
+) -> None:
+    path = write_varying(tmp_path / name, codec, [400, 10] * 30)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert 0 < len(stamps(path)) < 61
+    assert 'may be cut off or damaged' in caplog.text
+
+
+def test_a_video_with_a_hole_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write_varying(tmp_path / 'a.mkv', 'mjpeg', [33] * 59)
+    data = bytearray(path.read_bytes())
+    begins = [at for at in range(len(data)) if data.startswith(b'\xff\xd8\xff', at)]
+    data[begins[10] : begins[30] - 100] = bytes(begins[30] - 100 - begins[10])
+    path.write_bytes(data)
+    assert 0 < len(stamps(path)) <= 45
+    assert 'may be cut off or damaged' in caplog.text
+
+
+def test_a_video_with_a_damaged_table_of_times_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_varying(tmp_path / 'a.mp4', 'mjpeg', [100] * 11)
+    data = bytearray(path.read_bytes())
+    place = data.index(b'stts') + 16
+    data[place : place + 4] = b'\x7f\xff\xff\xff'  # each image lasts for ever
+    path.write_bytes(data)
+    assert len(stamps(path)) < 12
+    assert 'its container states 12: it may be cut off or damaged' in caplog.text
 
 
 def test_videos_beside_a_picture_are_found(

@@ -333,7 +333,7 @@ def test_recordings_are_asked_without_and_with_a_model(
     assert capsys.readouterr().out == 'one: right\ntwo: right\n'
     assert 'chair' in server.requests[-1].text
     assert main(['ask', '--episodes', str(tmp_path), 'Any?', '--thing', 'couch', '--last']) == 0
-    assert capsys.readouterr().out.splitlines()[1].startswith('last: one, keyframe 0')
+    assert capsys.readouterr().out.splitlines()[1].startswith('last: one, keyframe at ')
     near = ['Is there a sofa?', '--near', 'chair']
     assert main(['ask', '--episodes', str(tmp_path), *near]) == 1
     assert main(['ask', str(tmp_path / 'one'), 'Any?', '--first']) == 2

@@ -9,6 +9,7 @@ from typing import Any, TYPE_CHECKING
 import zipfile
 
 import cv2
+from embodied_r_ros.cli.main import main
 import numpy as np
 import pytest
 
@@ -647,6 +648,193 @@ def test_the_rate_of_a_video_is_that_of_its_rows(
     lerobot_v3(tmp_path / 'set')
     change_table(
         tmp_path / 'set' / V3_DATA,
-        lambda columns: columns.update(timestamp=[2 * s for s in columns['timestamp']]),
+        lambda columns: columns.update(timestamp=[1.2 * s for s in columns['timestamp']]),
     )
-    assert_refused(tmp_path, capsys, 'no image of row 1 of episode 0', f'every {1 / FPS:.4f} s')
+    assert_refused(tmp_path, capsys, 'no image of row 4 of episode 0', f'every {1 / FPS:.4f} s')
+
+
+def at_times(seconds: Callable[[int], float]) -> Callable[[Columns], None]:
+    return lambda columns: columns.update(
+        timestamp=[seconds(row) for row in range(len(columns['timestamp']))]
+    )
+
+
+@pytest.mark.parametrize(
+    ('seconds', 'fps', 'words'),
+    [
+        (lambda row: 100 * row, FPS, ('500.00 s, and 0.50 s', 'milliseconds: divide them by 1,')),
+        (lambda row: 10**8 * row, FPS, ('and 0.50 s', 'nanoseconds')),
+        (lambda row: row / 10, 50, ('6 times last 0.50 s, and 0.10 s at the fps 50',)),
+        (lambda row: row / 30, FPS, ('last 0.17 s, and 0.50 s at the fps 10',)),
+    ],
+)
+def test_times_that_contradict_the_rate_are_refused_with_both_durations(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    seconds: Callable[[int], float],
+    fps: float,
+    words: tuple[str, ...],
+) -> None:
+    lerobot_v2(tmp_path / 'set')
+    change_table(tmp_path / 'set' / FILE_OF.format(0), at_times(seconds))
+    change_info(tmp_path / 'set', fps=fps)
+    assert_refused(tmp_path, capsys, "column 'timestamp', of episode 0", *words)
+
+
+def test_a_video_of_another_rate_than_its_rows_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lerobot_v2(tmp_path / 'set', 'video')
+    for index in range(len(ROWS)):
+        file = tmp_path / 'set' / FILE_OF.format(index)
+        change_table(file, at_times(lambda row: 3 * row / FPS))
+    change_info(tmp_path / 'set', fps=FPS / 3)
+    named = ('episode_000000.mp4: 6 times last 0.50 s, and 1.50 s', 'expected as long')
+    assert_refused(tmp_path, capsys, *named)
+
+
+def test_jitter_is_no_other_rate(tmp_path: Path) -> None:
+    lerobot_v2(tmp_path / 'set')
+    times = at_times(lambda row: row / FPS + 0.04 * (row % 2))
+    change_table(tmp_path / 'set' / FILE_OF.format(0), times)
+    assert run(tmp_path / 'set', tmp_path, IMAGE)[0] == 0
+
+
+def deep(row: int) -> bytes:
+    return cv2.imencode('.png', np.full((48, 64), 1000 + row, np.uint16))[1].tobytes()
+
+
+def test_depth_is_no_camera_of_colours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lerobot_v2(tmp_path / 'set')
+    cells = [{'bytes': deep(row)} for row in range(ROWS[0])]
+    change_table(tmp_path / 'set' / FILE_OF.format(0), set_column(CAMERA, cells))
+    assert_refused(tmp_path, capsys, f'{CAMERA!r}, row 0 of episode 0 is depth (grey, 16 bits)')
+    rlbench(tmp_path / 'other', as_json=True)
+    image = next((tmp_path / 'other').rglob('0.png'))
+    image.write_bytes(deep(0))
+    (tmp_path / 'set').rename(tmp_path / 'first')
+    (tmp_path / 'other').rename(tmp_path / 'set')
+    assert_refused(tmp_path, capsys, '0.png is depth', more='image: front_rgb')
+
+
+@pytest.mark.parametrize('key', ['video.is_depth_map', 'is_depth_map'])
+def test_a_camera_that_its_dataset_calls_depth_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str
+) -> None:
+    lerobot_v2(tmp_path / 'set')
+    change_info(tmp_path / 'set', features={CAMERA: {'dtype': 'image', 'info': {key: True}}})
+    assert_refused(tmp_path, capsys, f'camera {CAMERA!r} is of depth')
+
+
+def test_a_video_of_depth_is_no_camera_of_colours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    av = pytest.importorskip('av')
+    lerobot_v2(tmp_path / 'set', 'video')
+    with av.open(str(tmp_path / 'set' / VIDEO_OF.format(0)), 'w', format='matroska') as container:
+        stream = container.add_stream('ffv1', rate=FPS)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, 'gray16le'
+        for row in range(ROWS[0]):
+            pixels = np.full((48, 64), 1000 + row, np.uint16)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format='gray16le')))
+        container.mux(stream.encode())
+    assert_refused(tmp_path, capsys, 'episode_000000.mp4 is of depth')
+
+
+POINTER = b'version https://git-lfs.github.com/spec/v1\noid sha256:' + b'a' * 64 + b'\nsize 9\n'
+
+
+@pytest.mark.parametrize(
+    ('dtype', 'pattern'),
+    [
+        ('image', '*.parquet'),
+        ('video', '*.mp4'),
+        ('image', 'info.json'),
+        ('image', 'episodes.jsonl'),
+    ],
+)
+def test_pointers_in_place_of_files_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], dtype: str, pattern: str
+) -> None:
+    lerobot_v2(tmp_path / 'set', dtype)
+    for file in (tmp_path / 'set').rglob(pattern):
+        file.write_bytes(POINTER)
+    name = pattern.removeprefix('*')
+    assert_refused(tmp_path, capsys, name, 'is a Git LFS pointer', 'run `git lfs pull`')
+
+
+def test_pointers_in_place_of_episodes_and_images_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lerobot_v3(tmp_path / 'set')
+    (tmp_path / 'set' / V3_META).write_bytes(POINTER)
+    assert_refused(tmp_path, capsys, 'file-000.parquet cannot be read: it is a Git LFS pointer')
+    (tmp_path / 'set').rename(tmp_path / 'first')
+    rlbench(tmp_path / 'set', as_json=False)
+    for file in (tmp_path / 'set').rglob('0.png'):
+        file.write_bytes(POINTER)
+    assert_refused(tmp_path, capsys, '0.png cannot be read: it is a', more='image: front_rgb')
+    for file in (tmp_path / 'set').rglob('low_dim.npz'):
+        file.write_bytes(POINTER)
+    assert_refused(tmp_path, capsys, 'low_dim.npz cannot be read: it is a', more='')
+
+
+@pytest.mark.parametrize(
+    ('files', 'kind', 'advice'),
+    [
+        (['episode_0.hdf5'], 'HDF5', 'forge'),
+        (['data/demo.h5'], 'HDF5', 'forge'),
+        (['features.json', 'x-train.tfrecord-00000-of-00001'], 'RLDS', 'forge'),
+        (['.zgroup', 'data/action/.zarray', 'meta/.zgroup'], 'zarr', 'forge'),
+        (['replay.zarr.zip'], 'zarr', 'forge'),
+        (['episode_0001/data.json', 'episode_0001/colors/0.jpg'], 'Unitree', 'unitree_lerobot'),
+    ],
+)
+def test_datasets_of_other_kinds_are_named(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    files: list[str],
+    kind: str,
+    advice: str,
+) -> None:
+    for name in files:
+        file = tmp_path / 'set' / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b'{}')
+    assert_refused(tmp_path, capsys, kind, 'convert it to LeRobot', advice)
+    assert main(['demos', 'mapping', str(tmp_path / 'set')]) == 2
+    assert kind in capsys.readouterr().err
+
+
+def test_a_small_table_of_many_rows_is_refused_unread(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    lerobot_v2(tmp_path / 'set')
+    rows = 4_000_000
+    columns: dict[str, Any] = {
+        'observation.state': pyarrow.FixedSizeListArray.from_arrays(np.zeros(4 * rows), 4),
+        'observation.joints': pyarrow.FixedSizeListArray.from_arrays(np.zeros(2 * rows), 2),
+        'timestamp': np.zeros(rows),
+        'frame_index': np.zeros(rows, np.int64),
+        'episode_index': np.zeros(rows, np.int64),
+    }
+    file = tmp_path / 'set' / FILE_OF.format(0)
+    table = pyarrow.table(columns)
+    with parquet.ParquetWriter(file, table.schema, compression='zstd') as writer:
+        writer.write_table(table)
+        writer.write_table(table)
+    assert file.stat().st_size < 1_000_000
+    assert_refused(tmp_path, capsys, "column 'observation.state' has 32,000,000 values", more='')
+
+
+def test_a_small_archive_of_many_numbers_is_refused_unread(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rlbench(tmp_path / 'set', as_json=False)
+    file = next((tmp_path / 'set').rglob('low_dim.npz'))
+    np.savez_compressed(file, x=np.zeros((10_000_000, 4)))
+    assert file.stat().st_size < 1_000_000
+    assert_refused(tmp_path, capsys, 'low_dim.npz unpacks to 320,000,', more='')

@@ -194,8 +194,7 @@ def test_last_sight_comes_first_with_its_keyframe(tmp_path: Path) -> None:
     assert found.newest
     assert found.newest.name == 'late'
     assert (
-        'last: late, keyframe 2 (camera) at 2.0 s: handbag 25° left 2.0 m'
-        in recall_lines(found)[1]
+        'last: late, keyframe at 2.0 s (camera): handbag 25° left 2.0 m' in recall_lines(found)[1]
     )
     out = tmp_path / 'out'
     paths = write_keyframes(out, found, [early, late])

@@ -3,21 +3,26 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 import json
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.bags.reader import open_bag
 from embodied_r_ros.cli.main import main
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.episodes.demonstrations import read_demonstration
 from embodied_r_ros.episodes.import_lerobot import VideoFrames
 from embodied_r_ros.episodes.import_lerobot_metadata import LeRobotMetadata
 from embodied_r_ros.episodes.label_check import append_label, read_scope
 from embodied_r_ros.types.episodes import Label, LabelKind, LabelVerdict, WrittenQuestion
 from embodied_r_ros.types.images import encode_image, EncodedImage
+from embodied_r_ros.view.lerobot import dataset_folder
 import numpy as np
 import pytest
 
-from test.arm.bags import SETUP, tool_at
+from test.arm.bags import RATE_HZ, SETUP, tool_at
 from test.arm.bags import write_bag as arm_bag
 from test.questions.test_logged import answer, label, SECOND_NS, write_bag
 
@@ -181,7 +186,9 @@ def test_columns_have_the_types_of_lerobot(dataset: Path) -> None:
     assert persistent.field('timestamp').type == pa.float32()
 
 
-def test_poses_become_the_state_and_our_importer_reads_them(tmp_path: Path) -> None:
+def test_poses_become_the_state_and_our_importer_reads_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / 'out'
     words = ['episodes', 'export', 'lerobot', str(SAMPLE), '--rate', '2', '--out', str(out)]
     assert main(words) == 0
@@ -189,13 +196,27 @@ def test_poses_become_the_state_and_our_importer_reads_them(tmp_path: Path) -> N
     assert (entry.length, entry.task) == (40, 'look around')
     assert entry.video
     assert entry.video.is_file()
-    mapping = tmp_path / 'mapping.yaml'
-    mapping.write_text(
-        'xyz: {column: observation.state, at: [0, 1, 2]}\nimage: observation.images.camera\n'
-    )
-    again = tmp_path / 'again'
+    [(bag, shown)] = imported_again(out, tmp_path, capsys)
+    [states] = columns(out, 'observation.state')
+    assert bag.name == 'episode_000000'
+    assert np.allclose(shown.positions, states[:, :3], atol=1e-6)
+    assert np.allclose(shown.orientations, states[:, 3:7], atol=1e-6)
+
+
+def imported_again(
+    out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> list[tuple[Path, Any]]:
+    """Bags of an exported dataset by the mapping that our own importer proposes, and the arm."""
+    capsys.readouterr()
+    assert main(['demos', 'mapping', str(out)]) == 0
+    mapping, again = tmp_path / 'mapping.yaml', tmp_path / 'again'
+    mapping.write_text(capsys.readouterr().out)
     assert main(['demos', 'import', str(out), '--mapping', str(mapping), '--out', str(again)]) == 0
-    assert [path.name for path in again.iterdir()] == ['episode_000000']
+    found = []
+    for bag in sorted(again.iterdir()):
+        with open_bag(bag) as reader:
+            found.append((bag, read_demonstration(reader)))
+    return found
 
 
 def columns(dataset: Path, *names: str) -> list[np.ndarray[Any, Any]]:
@@ -244,6 +265,22 @@ def test_action_of_an_arm_is_its_next_state(tmp_path: Path) -> None:
     assert np.array_equal(actions[-1], states[-1])
 
 
+def test_an_arm_that_was_exported_comes_back_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arm_bag(tmp_path / 'arm')
+    out = tmp_path / 'out'
+    words = [str(tmp_path / 'arm'), '--rate', f'{RATE_HZ:g}', '--out', str(out)]
+    assert main(['episodes', 'export', 'lerobot', *words]) == 0
+    [(_, again)] = imported_again(out, tmp_path, capsys)
+    with open_bag(tmp_path / 'arm') as reader:
+        before = read_demonstration(reader)
+    assert again.task == before.task
+    for name in ('positions', 'orientations', 'openings'):
+        assert np.allclose(getattr(again, name), getattr(before, name), atol=1e-6)
+    assert np.abs(again.seconds() - before.seconds()).max() < 1e-6
+
+
 def test_without_poses_there_is_neither_state_nor_action(dataset: Path) -> None:
     features = json.loads((dataset / 'meta/info.json').read_text())['features']
     assert not {'observation.state', 'action'} & {*features, *rows(dataset, 0)[0]}
@@ -283,6 +320,22 @@ def test_recording_that_does_not_fit_is_left_out_by_name(
     assert len(list(out.glob('videos/*/*/*.mp4'))) == 1
     assert main(['episodes', 'export', 'lerobot', str(bags[0]), '--out', str(out)]) == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ['e1', 'e2', 'out']
+
+
+def test_of_two_that_export_to_one_folder_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / 'out'
+    with ExitStack() as late:
+        second = late.enter_context(dataset_folder(out))
+        (second / 'file').write_text('second')
+        monkeypatch.setattr('os.getpid', lambda: 1)
+        with dataset_folder(out) as first:
+            (first / 'file').write_text('first')
+        with pytest.raises(InputError, match=r'cannot write to .*out: '):
+            late.close()
+    assert [path.name for path in tmp_path.iterdir()] == ['out']
+    assert (out / 'file').read_text() == 'first'
 
 
 def test_nothing_is_left_where_no_recording_fits(

@@ -61,6 +61,13 @@ def test_an_assistant_asks_recordings(tmp_path: Path) -> None:
     check_replies(*asyncio.run(ask()))
 
 
+def integers(value: Any) -> list[int]:
+    parts = value.values() if isinstance(value, dict) else value
+    if isinstance(value, dict | list):
+        return [number for part in parts for number in integers(part)]
+    return [value] if isinstance(value, int) else []
+
+
 def check_replies(
     tools: Any, listed: Any, answer: Any, images: Any, door: Any, refused: Any
 ) -> None:
@@ -71,6 +78,9 @@ def check_replies(
     assert [one['recording'] for one in answer.structured_content['recordings']] == ['kitchen']
     assert [p['recording'] for p in answer.structured_content['problems']] == ['damaged']
     assert answer.structured_content['recordings'][0]['first_ns'] == str(START)
+    # What JavaScript would round.
+    contents = [reply.structured_content for reply in (listed, answer, door)]
+    assert all(abs(number) < 2**53 for number in integers(contents))
     for image in images:
         (picture,) = image.content
         assert picture.mime_type == 'image/jpeg'

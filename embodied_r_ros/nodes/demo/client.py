@@ -214,7 +214,7 @@ class DemoClient:
         self.keyframes.append(keyframe)
         overlap = '' if keyframe.overlap is None else f', overlap {keyframe.overlap:.2f}'
         reason = keyframe.reason.name.lower().replace('_', ' ')
-        self._say(f'{self._seconds(keyframe.stamp_ns)} keyframe {keyframe.id}: {reason}{overlap}')
+        self._say(f'{self._seconds(keyframe.stamp_ns)} keyframe: {reason}{overlap}')
 
     def _take_delta(self, msg: SemanticDelta) -> None:
         delta = delta_from_msg(msg)

@@ -18,7 +18,12 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.labels import labels_path, read_labels
 from embodied_r_ros.types.episodes import LabelLayer, Verdict
 from embodied_r_ros.view.review.film import Film, posters
-from embodied_r_ros.view.review.recording import Beside, read_recording, written_question
+from embodied_r_ros.view.review.recording import (
+    Beside,
+    question_order,
+    read_recording,
+    written_question,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -232,7 +237,7 @@ class Library:
         ]
         every = [*recording.questions, *written]
         # What a replay changed comes first.
-        return sorted(every, key=lambda q: (not q.is_replayed_otherwise, q.stamp_ns, q.id))
+        return sorted(every, key=lambda q: (not q.is_replayed_otherwise, *question_order(q)))
 
     def close(self) -> None:
         """End the reading, and let go of all films."""

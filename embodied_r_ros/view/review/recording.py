@@ -7,6 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 import math
+import re
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.reader import open_bag
@@ -217,10 +218,16 @@ def read_recording(bag: Path, beside: Beside | None = None) -> ReviewRecording:
     questions += [_of_row(row, deltas) for row in own_rows if row.id not in used]
     questions = [_with_replay(question, replay) for question in questions] if replay else questions
     targets = {q.id: LabelTarget(q.options, q.answer) for q in questions}
-    questions.sort(key=lambda question: (question.stamp_ns, question.id))
+    questions.sort(key=question_order)
     return ReviewRecording(
         bag, episode_id, scope.begin_ns, scope.end_ns, tuple(questions), episode, targets, replay
     )
+
+
+def question_order(question: ReviewQuestion) -> tuple[int, list[tuple[int, str]]]:
+    """Sort key by time, then by id, in which q-2 comes before q-10."""
+    parts = re.split('([0-9]+)', question.id)
+    return question.stamp_ns, [(int(p), '') if n % 2 else (0, p) for n, p in enumerate(parts)]
 
 
 def _with_replay(question: ReviewQuestion, replay: dict[str, Any]) -> ReviewQuestion:

@@ -3,6 +3,7 @@
 'use strict';
 
 const SVG = 'http://www.w3.org/2000/svg';
+const TURNS = /[\u202a-\u202e\u2066-\u2069]/;
 const byId = id => document.getElementById(id);
 const state = {
   key: '', t: 0, filter: 'all', who: '', list: [], offset: 0, total: 0,
@@ -266,7 +267,7 @@ function showTime() {
     }
   }
   const key = [...rec.film.keyframes].reverse().find(mark => mark.t <= state.t + 1e-4);
-  byId('now').textContent = key ? `keyframe ${key.id} · ${key.reason}${key.overlap === null ? '' : ` · ${(100 * key.overlap).toFixed(0)} % shared`}` : '';
+  byId('now').textContent = key ? `${numberOf(currentQuestion(), key.id)} · ${key.reason}${key.overlap === null ? '' : ` · ${(100 * key.overlap).toFixed(0)} % shared`}` : '';
   showPose();
   markDelta();
 }
@@ -406,7 +407,7 @@ function showMoments() {
   const differ = replay.moments.filter(one => one.differences).length;
   byId('replay-title').textContent = `Keyframes, perceived again by ${replay.perceiver}: ${differ} of ${replay.moments.length} differ`;
   byId('moments').replaceChildren(...replay.moments.map(one => make('li', { className: one.differences ? '' : 'same' },
-    deltaButton(one.camera, one.t, `keyframe ${one.keyframe}`, differences(one)), sides(one))));
+    deltaButton(one.camera, one.t, 'keyframe', differences(one)), sides(one))));
 }
 
 function differences(one) {
@@ -472,6 +473,7 @@ function showQuestion() {
   ];
   if (q.is_disputed) parts.push(make('p', { className: 'warn' }, `${q.answer} — but ${q.opinions.filter(one => !one.agrees).map(one => `${one.by} says: ${one.solution}`).join('; ')}`));
   if (q.people_differ) parts.push(make('p', { className: 'warn' }, `People differ: ${q.labels.map(label => `${label.who}: ${label.after ?? 'wrong'}`).join('; ')}`));
+  if (TURNS.test([q.text, q.answer, q.sentence, ...q.options].join())) parts.push(make('p', { className: 'warn' }, 'A text has characters that turn its direction: it may read otherwise than it is.'));
   if (q.options.length) parts.push(make('ol', { className: 'options', 'aria-label': 'Options' }, ...q.options.map((option, n) => optionRow(q, own, option, n))));
   const row = make('div', { className: 'row' });
   row.append(button('right', 'Right', 'Space', () => label('right'), q.answer === null, own?.kind === 'right'));
@@ -491,13 +493,13 @@ function showQuestion() {
       make('bdi', {}, ...withLinks(q, one.reason)), make('small', {}, ' ', make('bdi', {}, one.model)), make('pre', { dir: 'auto' }, one.completion)))));
   }
   if (q.focus.length) {
-    parts.push(make('h3', {}, 'Looked at again'), make('ol', { className: 'deltas' }, ...q.focus.map(look => make('li', {}, deltaButton(look.camera, look.t, `keyframe ${look.keyframe_id}`, look.text || 'nothing')))));
+    parts.push(make('h3', {}, 'Looked at again'), make('ol', { className: 'deltas' }, ...q.focus.map(look => make('li', {}, deltaButton(look.camera, look.t, numberOf(q, look.keyframe_id), look.text || 'nothing')))));
   }
   if (q.deltas.length) {
     parts.push(make('h3', {}, q.origin === 'row' ? 'Seen until then' : `Semantic deltas that it used (${q.deltas.length})`), make('ol', { className: 'deltas' }, ...q.deltas.map((position, n) => {
       const delta = state.rec.deltas[position];
       const again = state.rec.replay?.moments.find(one => one.position === position);
-      const head = `[${n + q.first_number}] keyframe ${delta.id}`;
+      const head = `[${n + q.first_number}]`;
       if (again) return make('li', { className: again.differences ? '' : 'same' }, deltaButton(delta.camera, delta.t, head, differences(again), position), sides(again));
       const text = [delta.action, delta.change, delta.error].filter(Boolean).join('. ').replace('..', '.');
       return make('li', {}, deltaButton(delta.camera, delta.t, head, text || delta.kind.toLowerCase().replace('_', ' '), position));
@@ -570,6 +572,12 @@ function withLinks(q, text = q.think) {
     const delta = state.rec.deltas[position];
     return make('button', { type: 'button', title: `${seconds(delta.t)}: ${delta.change}`, onclick: () => showDelta(position) }, part);
   });
+}
+
+/* What a question's reasoning calls a keyframe; "keyframe" where it has none of that id. */
+function numberOf(q, id) {
+  const n = q ? q.deltas.findIndex(position => state.rec.deltas[position].id === id) : -1;
+  return n < 0 ? 'keyframe' : `[${n + q.first_number}]`;
 }
 
 function showDelta(position) {

@@ -225,7 +225,7 @@ def test_film_map_and_reasoning_are_at_one_time(page: Page) -> None:
     assert len(page.all('#marks i')) == 5
     page.click('.think button:last-of-type')  # "[4]"
     page.until(lambda: page.address().get('t') == '3.00', 'the time of the fourth delta')
-    assert page.text('.deltas .at').startswith('[4] keyframe 4, 3.0 s')
+    assert page.text('.deltas .at').startswith('[4], 3.0 s')
     page.press('p')
     page.until(lambda: float(page.address().get('t', 0)) > 3.5, 'the film to run')
     page.press('p')
@@ -329,3 +329,63 @@ def test_a_replay_stands_beside_the_recording(tmp_path: Path) -> None:
             assert page.errors() == []
     finally:
         server.close()
+
+
+WIDTHS = """
+const wide = [...document.querySelectorAll('body *')].filter(one =>
+  one.getBoundingClientRect().right > innerWidth + 1 && !one.closest('.skip, dialog, svg'));
+return [innerWidth, document.documentElement.scrollWidth, wide.map(one => one.outerHTML)];
+"""
+
+
+def test_a_phone_shows_all_of_the_page(page: Page) -> None:
+    screen = {'width': 390, 'height': 844, 'deviceScaleFactor': 2, 'mobile': True}
+    page.driver.execute_cdp_cmd('Emulation.setDeviceMetricsOverride', screen)
+    page.open('?e=e1&q=run-4')
+    width, needed, wide = page.driver.execute_script(WIDTHS)
+    assert (width, needed, wide) == (390, 390, [])
+    height = 'return document.querySelector(".row button").getBoundingClientRect().height'
+    assert page.driver.execute_script(height) >= 40  # for a thumb
+    assert page.driver.execute_script(height.replace('.row button', '#film img')) >= 140
+    page.click('[data-name=unanswerable]')
+    page.until(lambda: page.status() == 'saved: unanswerable', 'the label')
+    assert page.errors() == []
+
+
+CONTRAST = """
+const light = text => { const [r, g, b] = text.match(/[0-9.]+/g).map(Number)
+  .map(v => v / 255).map(v => v <= 0.04 ? v / 12.9 : ((v + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+const ground = one => { for (; one; one = one.parentElement) {
+  const colour = getComputedStyle(one).backgroundColor;
+  if (colour !== 'rgba(0, 0, 0, 0)') return colour; } return 'rgb(255, 255, 255)'; };
+return [...document.querySelectorAll('header *, #question *, #scene *, #list *')].filter(one =>
+  [...one.childNodes].some(node => node.nodeType === 3 && node.data.trim())
+  && !one.closest('svg, :disabled') && one.getBoundingClientRect().height).map(one => {
+  const [a, b] = [light(getComputedStyle(one).color), light(ground(one))];
+  return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), one.outerHTML.slice(0, 80)]; });
+"""
+
+
+@pytest.mark.parametrize('scheme', ['light', 'dark'])
+def test_text_can_be_read_in_light_and_dark(page: Page, scheme: str) -> None:
+    features = [{'name': 'prefers-color-scheme', 'value': scheme}]
+    page.driver.execute_cdp_cmd('Emulation.setEmulatedMedia', {'features': features})
+    page.open('?e=e1&q=run-1')
+    page.press(' ')
+    page.until(lambda: page.status() == 'saved: right', 'the label')
+    script = 'return getComputedStyle(document.body).backgroundColor'
+    ground = [int(part) for part in page.driver.execute_script(script)[4:-1].split(',')]
+    assert (max(ground) < 60) == (scheme == 'dark')
+    assert [one for one in page.driver.execute_script(CONTRAST) if one[0] < 4.5] == []
+
+
+def test_text_that_turns_its_direction_turns_nothing_else_and_is_told(page: Page) -> None:
+    page.open('?e=e1&q=run-4')
+    assert 'turn its direction' in page.text('.warn')
+    script = """return [...document.querySelectorAll('#asked *, #questions *')].filter(one =>
+      [...one.childNodes].some(node => node.nodeType === 3 && node.data.includes('\u202e'))
+      && getComputedStyle(one).unicodeBidi !== 'isolate').map(one => one.outerHTML)"""
+    assert page.driver.execute_script(script) == []
+    page.open('?e=e1&q=run-1')
+    assert 'turn its direction' not in page.text('#asked')

@@ -42,6 +42,17 @@ def test_a_candidate_in_the_shadow_that_answers_otherwise_is_a_disagreement(
     assert [question.is_disputed for question in found] == [False, True, False]
 
 
+def test_questions_of_one_moment_are_in_natural_order(tmp_path: Path) -> None:
+    ids = [f'run-{number}' for number in range(11)]
+    bag = write_bag(tmp_path / 'e1', [answer(name) for name in sorted(ids)])
+    assert [question.id for question in read_recording(bag).questions] == ids
+    library = Library(bag)
+    try:
+        assert [question.id for question in library.questions('e1')] == ids
+    finally:
+        library.close()
+
+
 def report_of(episode_id: str) -> dict[str, Any]:
     """A report of `embodied-r replay` in which another perceiver and model say something else."""
     pairs = [
