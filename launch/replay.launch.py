@@ -74,7 +74,7 @@ def start(context: LaunchContext) -> list[LaunchDescriptionEntity]:
         remapped = playing_remappings(topics, given['namespace'], listened)
         player = bringup.node('bag_player', given, parameters, remapped)
         parts += nodes.after('spatial_reasoner', nodes.follow(player))
-    return [*bringup.transport(), *bringup.served_models(given), *parts]
+    return [*bringup.surroundings(), *bringup.served_models(given), *parts]
 
 
 def playback_config(own: Mapping[str, str]) -> PlaybackConfig:

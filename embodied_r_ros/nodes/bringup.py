@@ -19,7 +19,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.files import shared_path
-from embodied_r_ros.common.processes import ServiceManager, Watchdog
+from embodied_r_ros.common.processes import ServiceManager, tie_command, Watchdog
 from embodied_r_ros.nodes.node_base import RESPAWN_S, RETRY_S
 from embodied_r_ros.nodes.topics import (
     camera_topic,
@@ -37,6 +37,7 @@ from launch.actions import (
     OpaqueFunction,
     RegisterEventHandler,
     SetEnvironmentVariable,
+    SetLaunchConfiguration,
     Shutdown,
 )
 from launch.event_handlers import OnProcessExit, OnProcessStart
@@ -231,6 +232,8 @@ _TOPICS = (
 )
 _OF_CAMERAS = ('image', 'camera_info', 'depth', 'detections')
 _OF_EXTRACTORS = ('image_transport', 'depth_transport', 'pose_source')
+# What launch puts before each command, by itself.
+_PREFIX = LaunchConfiguration('launch-prefix', default='')
 # After SIGINT, before SIGTERM, which ends a process at once: time to close a bag on a slow disk.
 _END_S = '15'
 _EXTRACTOR = 'keyframe_extractor'
@@ -242,9 +245,25 @@ _COMMAND_LINE = (
 )
 
 
-def transport() -> list[LaunchDescriptionEntity]:
-    """Give every process a transport that does not lose images, unless the user has chosen."""
-    parts: list[LaunchDescriptionEntity] = [OpaqueFunction(function=_clean_up)]
+def end_with_launch() -> LaunchDescriptionEntity:
+    """Have what starts from here on end with the launch, also where that is killed."""
+    return OpaqueFunction(function=_tie)
+
+
+def _tie(context: LaunchContext) -> list[LaunchDescriptionEntity]:
+    tie, prefix = shlex.join(tie_command([])), _PREFIX.perform(context)
+    if prefix.startswith(tie):  # of a launch file that includes this one
+        return []
+    return [SetLaunchConfiguration(_PREFIX.variable_name, f'{tie} {prefix}')]
+
+
+def surroundings() -> list[LaunchDescriptionEntity]:
+    """What every process is to have, the camera driver too.
+
+    It ends with the launch, and has a transport that does not lose images, unless the user has
+    chosen another one.
+    """
+    parts = [end_with_launch(), OpaqueFunction(function=_clean_up)]
     for name, value in transport_environment(os.environ).items():
         parts.append(SetEnvironmentVariable(name, value))
         parts.append(LogInfo(msg=f"for the camera driver too: export {name}='{value}'"))
@@ -356,7 +375,7 @@ def node(
         remappings=[(old, new) for old, new in (remapped or {}).items() if new],
         ros_arguments=['--log-level', arguments['log_level']],
         sigterm_timeout=_END_S,
-        prefix=arguments['prefix'] or None,
+        prefix=[_PREFIX, ' ', prefix] if (prefix := arguments['prefix']) else None,
         respawn=is_true(arguments, 'use_respawn'),
         respawn_delay=RESPAWN_S,
         output='screen',
