@@ -173,7 +173,11 @@ class ManagedNode(LifecycleNode):
 
     def concerns(self) -> list[Health]:
         """Say what is wrong around the node while it is active; empty: nothing."""
-        return self.neighbours.health()
+        problems = self.neighbours.health()
+        if not self.now_ns():
+            text = 'there is no time: use_sim_time is set, and nothing is heard on /clock'
+            problems.append(Health(Level.WARN, text))
+        return problems
 
     def models(self) -> list[dict[str, Any]]:
         """The models in use, for the record."""
