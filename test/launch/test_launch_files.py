@@ -104,9 +104,9 @@ def start(graph: Graph) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
     yield launch
     for process in started:
-        if process.poll() is None:
+        with suppress(ProcessLookupError):  # none of its group is left
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait(TIMEOUT_S)
+        process.wait(TIMEOUT_S)
 
 
 @pytest.fixture
