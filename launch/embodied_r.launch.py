@@ -19,4 +19,9 @@ def start(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     """Start the model servers and the nodes, and bring the nodes to active."""
     given = bringup.values(context)
     nodes = bringup.NodeWatch(bringup.pipeline(given).values(), given)
-    return [*bringup.surroundings(), *bringup.served_models(given), *nodes.entities()]
+    return [
+        *bringup.surroundings(),
+        *bringup.served_models(given),
+        *nodes.entities(),
+        *bringup.viewer(given),
+    ]

@@ -74,6 +74,7 @@ def start(context: LaunchContext) -> list[LaunchDescriptionEntity]:
         remapped = playing_remappings(topics, given['namespace'], listened)
         player = bringup.node('bag_player', given, parameters, remapped)
         parts += nodes.after('spatial_reasoner', nodes.follow(player))
+    parts += bringup.viewer(given)
     return [*bringup.surroundings(), *bringup.served_models(given), *parts]
 
 

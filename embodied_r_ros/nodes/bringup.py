@@ -15,6 +15,7 @@ import sys
 import time
 from typing import Any, TYPE_CHECKING
 
+from ament_index_python.packages import get_package_prefix, PackageNotFoundError
 from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import ConfigError
@@ -42,7 +43,7 @@ from launch.actions import (
 )
 from launch.event_handlers import OnProcessExit, OnProcessStart
 from launch.substitutions import LaunchConfiguration
-from launch_ros.actions import LifecycleNode
+from launch_ros.actions import LifecycleNode, Node
 from launch_ros.ros_adapters import get_ros_node
 from rclpy.exceptions import InvalidNamespaceException, InvalidTopicNameException
 from rclpy.qos import QoSProfile
@@ -107,6 +108,7 @@ _ARGUMENTS = {
     'goals': ('false', 'start the gate between orders to go somewhere and `goal_pose` (Nav2)'),
     'record': ('true', 'start the recorder; episodes start with its service start_episode'),
     'bag_dir': ('', 'folder of the episodes'),
+    'rviz': ('false', 'show it all in RViz (package rviz2)'),
 }
 
 
@@ -209,7 +211,16 @@ def _check_name(argument: str, value: str) -> None:
         raise ConfigError(msg) from None
 
 
-_SWITCHES = ('use_sim_time', 'autostart', 'use_respawn', 'serve_models', 'gate', 'goals', 'record')
+_SWITCHES = (
+    'use_sim_time',
+    'autostart',
+    'use_respawn',
+    'serve_models',
+    'gate',
+    'goals',
+    'record',
+    'rviz',
+)
 _PATTERNS = {
     'log_level': (
         r'([^\s:=]+:=)?(debug|info|warn|error|fatal)',
@@ -380,6 +391,30 @@ def node(
         respawn_delay=RESPAWN_S,
         output='screen',
     )
+
+
+def viewer(arguments: Mapping[str, str]) -> list[Node]:
+    """RViz in the namespace of the nodes, where it is asked for; what it shows is ours.
+
+    Raises:
+        ConfigError: It is not installed.
+    """
+    if not is_true(arguments, 'rviz'):
+        return []
+    try:
+        get_package_prefix('rviz2')
+    except PackageNotFoundError:
+        msg = 'rviz is true, and rviz2 is not installed: apt install ros-$ROS_DISTRO-rviz2'
+        raise ConfigError(msg) from None
+    return [
+        Node(
+            package='rviz2',
+            executable='rviz2',
+            namespace=arguments['namespace'],
+            arguments=['-d', str(shared_path('config', 'rviz', 'embodied_r.rviz'))],
+            parameters=[{'use_sim_time': is_true(arguments, 'use_sim_time')}],
+        )
+    ]
 
 
 class NodeActive(Event):

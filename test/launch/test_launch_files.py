@@ -83,6 +83,13 @@ sys.exit(service.run())
 """
 
 
+# A fake of RViz: notes how it was called.
+RVIZ = f"""#!{sys.executable}
+import os, pathlib, sys
+pathlib.Path(os.environ['RVIZ_NOTE']).write_text(chr(10).join(sys.argv))
+"""
+
+
 @pytest.fixture
 def start(graph: Graph) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Start a launch file in a process of its own, as `ros2 launch` does."""
@@ -185,6 +192,37 @@ def test_everything_ends_with_the_launch(
     launched.send_signal(number)  # to itself alone, as a service manager does
     launched.wait(TIMEOUT_S)
     wait_for(lambda: not any(map(is_running, children)), 'the end of all', TIMEOUT_S)
+
+
+def test_rviz_looks_at_the_topics_of_the_namespace(
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / 'lib' / 'rviz2' / 'rviz2'
+    index = tmp_path / 'share' / 'ament_index' / 'resource_index' / 'packages' / 'rviz2'
+    for path, text in ((program, RVIZ), (index, '')):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    program.chmod(0o755)
+    note = tmp_path / 'note'
+    monkeypatch.setenv('RVIZ_NOTE', str(note))
+    monkeypatch.setenv('AMENT_PREFIX_PATH', f'{tmp_path}:{os.environ["AMENT_PREFIX_PATH"]}')
+    words = {'namespace': 'robot1', 'serve_models': 'false', 'autostart': 'false'}
+    start('embodied_r.launch.py', rviz='true', **words)
+    wait_for(lambda: note.exists() and note.read_text(), 'the viewer', TIMEOUT_S)
+    said = note.read_text().splitlines()
+    assert said[1:3] == ['-d', str(shared_path('config', 'rviz', 'embodied_r.rviz'))]
+    assert '__ns:=/robot1' in said
+
+
+def test_rviz_that_is_missing_ends_the_launch_with_one_line() -> None:
+    with suppress(PackageNotFoundError):
+        get_package_prefix('rviz2')
+        pytest.skip('rviz2 is installed')
+    command = [sys.executable, '-c', SERVICE, str(FOLDER / 'embodied_r.launch.py'), 'rviz:=true']
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 1
+    [line] = [line for line in (done.stdout + done.stderr).splitlines() if 'rviz2' in line]
+    assert 'apt install ros-$ROS_DISTRO-rviz2' in line
 
 
 def test_nodes_have_time_to_close_what_they_write(
