@@ -38,7 +38,9 @@ from std_msgs.msg import String
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from rclpy.clock import JumpHandle
     from rclpy.lifecycle import LifecycleState
+    from rclpy.node import Node
     from rclpy.publisher import Publisher
     from rclpy.qos import QoSProfile
     from rclpy.timer import Timer
@@ -112,6 +114,12 @@ class ProblemThrottle:
 
     def _may_come(self, key: str, now_s: float) -> bool:
         return now_s >= self._times.get(key, -math.inf) + _SAY_AGAIN_S
+
+
+def when_clock_jumps_back(node: Node, callback: Callable[[], None]) -> JumpHandle:
+    """Call back when a node's ROS time jumps back, until that is unregistered."""
+    backward = JumpThreshold(min_forward=None, min_backward=Duration(nanoseconds=-1))
+    return node.get_clock().create_jump_callback(backward, post_callback=lambda _: callback())
 
 
 class ManagedNode(LifecycleNode):
@@ -253,11 +261,7 @@ class ManagedNode(LifecycleNode):
 
     def when_clock_jumps_back(self, callback: Callable[[], None]) -> None:
         """Call back while active when ROS time jumps back: a bag starts again, a simulation."""
-        backward = JumpThreshold(min_forward=None, min_backward=Duration(nanoseconds=-1))
-        handle = self.get_clock().create_jump_callback(
-            backward, post_callback=lambda jump: callback()
-        )
-        self.while_active.callback(handle.unregister)
+        self.while_active.callback(when_clock_jumps_back(self, callback).unregister)
 
     def log_problem(self, error: Exception) -> None:
         """Say what went wrong, not too often; with its trace where it was not foreseen."""
