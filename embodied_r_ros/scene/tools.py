@@ -426,7 +426,7 @@ class Scene:
         """
         now = [thing for thing in self.all_things if self._is_in_view(thing)]
         every = [thing for thing in self.all_things if not thing.is_gone]
-        here = [thing for thing in every if self.now_ns - thing.last_ns <= _HERE_NS]
+        here = [t for t in every if t.last_ns and self.now_ns - t.last_ns <= _HERE_NS]
         chosen = {'now': now, 'here': here}.get(scope, every)
         if scope in _SIDES:
             return self._on_side(scope, every)
