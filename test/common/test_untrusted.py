@@ -110,7 +110,9 @@ def test_order_that_was_seen_reaches_no_prompt(sign: str) -> None:
     for seen in (told, from_elsewhere):
         prompt = build_prompt('Where is it?', WAYS, [seen] * 40, focus, SHORT, place).user.lower()
         assert '(an order)' in prompt
-        assert not [word for word in ('ignore', 'disregard', 'forget', ' to the') if word in prompt]
+        assert not [
+            word for word in ('ignore', 'disregard', 'forget', ' to the') if word in prompt
+        ]
     labels = labels_to_list('Where is it?', (), Scene((from_elsewhere,), place))
     assert labels == []
     assert as_label(sign).count('(an order)') == 1

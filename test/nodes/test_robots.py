@@ -30,9 +30,7 @@ ROBOTS = ('/robot1', '/robot2')
 ANSWER = Script(('<think>so</think>', '<answer>A</answer>'))
 
 
-def extractor(
-    graph: Graph, robot: str, camera: str, **parameters: Any
-) -> KeyframeExtractorNode:
+def extractor(graph: Graph, robot: str, camera: str, **parameters: Any) -> KeyframeExtractorNode:
     """The extractor of one of a robot's cameras, as the launch file starts it."""
     rules = [f'{name}:={topic}' for name, topic in robot_remappings(robot).items()]
 

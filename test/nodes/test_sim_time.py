@@ -32,9 +32,7 @@ class Robot:
     def __init__(self, graph: Graph, name: str) -> None:
         self.graph, self.name, cameras = graph, name, CAMERAS[name]
         nodes = [extractor(graph, name, camera, **SIM) for camera in cameras]
-        nodes.append(
-            graph.active(SemanticPerceiver, namespace=name, cameras=list(cameras), **SIM)
-        )
+        nodes.append(graph.active(SemanticPerceiver, namespace=name, cameras=list(cameras), **SIM))
         self.reasoner = graph.active(SpatialReasoner, namespace=name, profile='tools', **SIM)
         self.nodes = [*nodes, self.reasoner]
         self.deltas = graph.inbox(SemanticDelta, f'{name}/semantic_delta')
