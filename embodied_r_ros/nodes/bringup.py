@@ -211,16 +211,7 @@ def _check_name(argument: str, value: str) -> None:
         raise ConfigError(msg) from None
 
 
-_SWITCHES = (
-    'use_sim_time',
-    'autostart',
-    'use_respawn',
-    'serve_models',
-    'gate',
-    'goals',
-    'record',
-    'rviz',
-)
+_SWITCHES = [name for name, (default, _) in _ARGUMENTS.items() if default in _TRUE | _FALSE]
 _PATTERNS = {
     'log_level': (
         r'([^\s:=]+:=)?(debug|info|warn|error|fatal)',
