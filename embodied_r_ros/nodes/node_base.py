@@ -116,7 +116,7 @@ class ProblemThrottle:
         return now_s >= self._times.get(key, -math.inf) + _SAY_AGAIN_S
 
 
-def when_clock_jumps_back(node: Node, callback: Callable[[], None]) -> JumpHandle:
+def when_clock_jumps_back(node: Node, callback: Callable[[], Any]) -> JumpHandle:
     """Call back when a node's ROS time jumps back, until that is unregistered."""
     backward = JumpThreshold(min_forward=None, min_backward=Duration(nanoseconds=-1))
     return node.get_clock().create_jump_callback(backward, post_callback=lambda _: callback())

@@ -344,7 +344,7 @@ def test_node_without_time_says_so(graph: Graph) -> None:
     clock = graph.publisher(Clock, '/clock')
     clock.publish(Clock(clock=Time(sec=5)))
     monitor.wait(EXTRACTOR, WARN, text='no publisher of /image')
-    wait_for(lambda: 'no time' not in monitor.newest(EXTRACTOR).message, 'the time')
+    wait_for(lambda: 'no time' not in str(monitor.newest(EXTRACTOR)), 'the time')
 
 
 def test_perceiver_says_that_the_reasoner_is_gone(graph: Graph, server: ChatServer) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, TYPE_CHECKING
 
 from builtin_interfaces.msg import Time
@@ -19,6 +20,8 @@ from test.nodes.test_live_scene import delta_at
 from test.nodes.test_robots import extractor
 
 if TYPE_CHECKING:
+    from embodied_r_ros.nodes.node_base import ManagedNode
+
     from test.nodes.graph import Graph
 
 S = 10**9
@@ -46,9 +49,16 @@ class Robot:
             camera.send(view(10 * seed + number), now_s * S)
         return self.deltas.wait(before + len(self.cameras))[before:]
 
+    def has_forgotten(self) -> bool:
+        return not self.reasoner._memory.deltas()
+
     def ask(self) -> Any:
         handle = self.graph.send_goal(Ask, f'{self.name}/ask', Ask.Goal(question='What is seen?'))
         return self.graph.goal_result(handle)[1].answer
+
+
+def is_time(node: ManagedNode, now_s: int) -> bool:
+    return node.now_ns() == now_s * S
 
 
 def test_time_of_two_robots_goes_back(graph: Graph) -> None:
@@ -58,12 +68,12 @@ def test_time_of_two_robots_goes_back(graph: Graph) -> None:
     def set_time(now_s: int) -> None:
         clock.publish(Clock(clock=Time(sec=now_s)))
         for node in (node for robot in robots for node in robot.nodes):
-            wait_for(lambda node=node: node.now_ns() == now_s * S, 'the time')
+            wait_for(partial(is_time, node, now_s), 'the time')
 
     for round_s in (100, 10):
         set_time(round_s)
         for robot in robots:
-            wait_for(lambda robot=robot: not robot.reasoner._memory.deltas(), 'an empty memory')
+            wait_for(robot.has_forgotten, 'an empty memory')
         for step in range(2):
             set_time(round_s + step)
             for number, robot in enumerate(robots):
