@@ -8,11 +8,15 @@ VENV := .venv/bin
 
 .PHONY: setup demo circle test test-slow lint bench clean
 
+ifeq ($(PYTHON),)
+$(error no python3: install Python 3.10 or newer)
+endif
+
 setup:
-	@test -n "$(PYTHON)" || { echo 'set-up: error: no python3: install Python 3.10 or newer' >&2; exit 1; }
 	@$(PYTHON) requirements/bootstrap.py
 
-demo: setup
+demo:
+	@$(PYTHON) requirements/bootstrap.py demo
 	@rm -rf out/demo
 	@$(VENV)/embodied-r demo --out out/demo
 

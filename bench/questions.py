@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 _EPISODES = 3  # that are rendered of a seed
 _FEET = re.compile(r'\b(?:feet|foot|ft)\b')
 _METRES = re.compile(r'\b(?:met(?:er|re)s?|m)\b')
-_MOVED = re.compile(r'^(?:moved|turned|tilted|rolled) ')
-_CENTIMETRES = re.compile(r'\b(?:tall|high|height|wide|width|long|length|deep)\b')
+_MOVED = re.compile(r'^(?:(?:moved|turned|tilted|rolled) )?(?:to the )?')
+_CENTIMETRES = re.compile(r'\b(?:cm|centimet\w+|tall|high|height|wide|width|long|length|deep)\b')
 OUTCOMES = ('right', 'unknown', 'wrong')
 
 
@@ -73,7 +73,8 @@ def outcome(question: PlainQuestion, answer: dict[str, Any]) -> str:
         is_right = len(names) >= 3 and all(known)
     else:
         said = _MOVED.sub('', said)
-        is_right = any(re.match(rf'{re.escape(str(word).lower())}\b', said) for word in accepted)
+        words = [_MOVED.sub('', str(word).lower()) for word in accepted]
+        is_right = any(re.match(rf'{re.escape(word)}\b', said) for word in words)
     return 'right' if is_right else 'wrong'
 
 

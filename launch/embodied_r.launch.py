@@ -20,6 +20,7 @@ def start(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     given = bringup.values(context)
     nodes = bringup.NodeWatch(bringup.pipeline(given).values(), given)
     return [
+        *bringup.leaving(given),
         *bringup.surroundings(),
         *bringup.served_models(given),
         *nodes.entities(),

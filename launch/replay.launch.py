@@ -74,8 +74,13 @@ def start(context: LaunchContext) -> list[LaunchDescriptionEntity]:
         remapped = playing_remappings(topics, given['namespace'], listened)
         player = bringup.node('bag_player', given, parameters, remapped)
         parts += nodes.after('spatial_reasoner', nodes.follow(player))
-    parts += bringup.viewer(given)
-    return [*bringup.surroundings(), *bringup.served_models(given), *parts]
+    return [
+        *bringup.leaving(given),
+        *bringup.surroundings(),
+        *bringup.served_models(given),
+        *parts,
+        *bringup.viewer(given),
+    ]
 
 
 def playback_config(own: Mapping[str, str]) -> PlaybackConfig:

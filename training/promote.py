@@ -22,7 +22,6 @@ import time
 from typing import Any, TYPE_CHECKING, TypeVar
 
 from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.protocol import ChatRequest
 from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import code_version, user_name, write_whole
@@ -91,7 +90,7 @@ def measure(
 
 def _time(client: HttpChatClient, prompt: Prompt, sampling: Sampling) -> float:
     start = time.monotonic()
-    for _ in client.stream(ChatRequest(prompt.messages(), sampling), _DEADLINE_S):
+    for _ in client.stream(prompt.request(sampling), _DEADLINE_S):
         pass
     return time.monotonic() - start
 

@@ -162,7 +162,9 @@ _ADDED = {
     'embodied_r_msgs/msg/Answer': {
         *('map_revision', 'landmark_ids', 'landmark_age', 'wait', 'generation'),
         *('sentence', 'unit', 'check', 'check_reason', 'calls', 'rejected', 'has_goal'),
+        *('choices', 'turns'),
     },
+    'embodied_r_msgs/msg/ToolCall': {'turn', 'request_id', 'request', 'reply'},
     'embodied_r_msgs/msg/SemanticDelta': {'has_pose', 'pose', 'pose_frame_id'},
     'embodied_r_msgs/msg/Motion': {'scale'},
     'embodied_r_msgs/msg/Item': {'box', 'scale'},

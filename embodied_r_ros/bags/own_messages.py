@@ -55,6 +55,8 @@ from embodied_r_ros.types.images import EncodedImage, PackedDepth
 from embodied_r_ros.types.landmarks import Landmark, LandmarkStatus, PathPoint, SceneMap
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from embodied_r_ros.bags.message_types import MessageFactory
 
 _M = 'embodied_r_msgs/msg/'
@@ -282,6 +284,9 @@ def focus_from_msg(msg: Any) -> FocusText:
     return FocusText(int(msg.keyframe_id), stamp_ns_from_msg(msg.stamp), msg.text, msg.camera)
 
 
+_REQUEST = ('turn', 'request_id', 'request', 'reply')  # fields of calls that a model asked for
+
+
 def call_to_msg(factory: MessageFactory, call: ToolCall) -> Any:
     """Make a ToolCall message."""
     return factory.make(
@@ -295,6 +300,7 @@ def call_to_msg(factory: MessageFactory, call: ToolCall) -> Any:
         delta_ids=factory.array('uint32', list(call.delta_ids)),
         observations=factory.array('uint32', list(call.observations)),
         stamps=[stamp_to_msg(factory, stamp_ns) for stamp_ns in call.stamps_ns],
+        **{name: getattr(call, name) for name in _REQUEST},
     )
 
 
@@ -306,10 +312,12 @@ def call_from_msg(msg: Any) -> ToolCall:
         msg.value,
         msg.unit,
         msg.text,
-        tuple(int(value) for value in msg.landmark_ids),
-        tuple(int(value) for value in msg.delta_ids),
-        tuple(int(value) for value in msg.observations),
+        _integers(msg.landmark_ids),
+        _integers(msg.delta_ids),
+        _integers(msg.observations),
         tuple(map(stamp_ns_from_msg, msg.stamps)),
+        # Recordings of before lack them.
+        **{name: getattr(msg, name) for name in _REQUEST if hasattr(msg, name)},
     )
 
 
@@ -371,45 +379,32 @@ def answer_to_msg(factory: MessageFactory, answer: Answer) -> Any:
             for one in answer.rejected
         ],
         has_goal=answer.has_goal,
+        choices=list(answer.choices),
+        turns=list(answer.turns),
     )
 
 
-def _map_fields(msg: Any) -> dict[str, Any]:
-    """What an answer says of the scene map; nothing in recordings of before."""
-    if not hasattr(msg, 'map_revision'):
-        return {}
-    return {
-        'map_revision': int(msg.map_revision),
-        'landmark_ids': tuple(int(value) for value in msg.landmark_ids),
-        'landmark_age_ns': stamp_ns_from_msg(msg.landmark_age),
-    }
+def _integers(values: Iterable[Any]) -> tuple[int, ...]:
+    return tuple(map(int, values))
 
 
-def _parts_of_latency(msg: Any) -> dict[str, Any]:
-    """What an answer says of its time; nothing in recordings of before."""
-    if not hasattr(msg, 'wait'):
-        return {}
-    return {
-        'wait_ns': stamp_ns_from_msg(msg.wait),
-        'generation_ns': stamp_ns_from_msg(msg.generation),
-    }
-
-
-def _check_fields(msg: Any) -> dict[str, Any]:
-    """What an answer says of its check; nothing in recordings of before."""
-    if not hasattr(msg, 'check'):
-        return {}
-    return {
-        'sentence': msg.sentence,
-        'unit': msg.unit,
-        'check': Check(msg.check),
-        'check_reason': msg.check_reason,
-        'calls': tuple(map(call_from_msg, msg.calls)),
-        'rejected': tuple(
-            RejectedCompletion(one.completion, one.reason, one.model) for one in msg.rejected
-        ),
-        'has_goal': bool(msg.has_goal),
-    }
+# Fields of answers that recordings of before lack: their names in the value, and what reads them.
+_LATER: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    'map_revision': ('map_revision', int),
+    'landmark_ids': ('landmark_ids', _integers),
+    'landmark_age': ('landmark_age_ns', stamp_ns_from_msg),
+    'wait': ('wait_ns', stamp_ns_from_msg),
+    'generation': ('generation_ns', stamp_ns_from_msg),
+    **{name: (name, str) for name in ('sentence', 'unit', 'check_reason')},
+    'check': ('check', Check),
+    'calls': ('calls', lambda calls: tuple(map(call_from_msg, calls))),
+    'rejected': (
+        'rejected',
+        lambda all_of: tuple(RejectedCompletion(o.completion, o.reason, o.model) for o in all_of),
+    ),
+    'has_goal': ('has_goal', bool),
+    **{name: (name, tuple) for name in ('choices', 'turns')},
+}
 
 
 def landmark_to_msg(factory: MessageFactory, landmark: Landmark) -> Any:
@@ -450,7 +445,7 @@ def landmark_from_msg(msg: Any) -> Landmark:
         int(msg.observations),
         float(msg.confidence),
         statuses[msg.status],
-        tuple(int(value) for value in msg.keyframe_ids),
+        _integers(msg.keyframe_ids),
     )
 
 
@@ -507,10 +502,9 @@ def answer_from_msg(msg: Any) -> Answer:
         confidence=float(msg.confidence),
         think=msg.think,
         completion=msg.completion,
-        delta_ids=tuple(int(value) for value in msg.delta_ids),
+        delta_ids=_integers(msg.delta_ids),
         deltas_merged=int(msg.deltas_merged),
         deltas_omitted=int(msg.deltas_omitted),
-        **_map_fields(msg),
         focus=tuple(focus_from_msg(focus) for focus in msg.focus),
         prompt=msg.prompt,
         prompt_sha256=msg.prompt_sha256,
@@ -526,11 +520,14 @@ def answer_from_msg(msg: Any) -> Answer:
         model=model_info_from_msg(msg.model),
         time_to_first_token_ns=stamp_ns_from_msg(msg.time_to_first_token),
         latency_ns=stamp_ns_from_msg(msg.latency),
-        **_parts_of_latency(msg),
         standing=bool(msg.standing),
         frame_id=msg.header.frame_id,
         episode_id=msg.episode_id,
-        **_check_fields(msg),
+        **{
+            name: read(getattr(msg, field))
+            for field, (name, read) in _LATER.items()
+            if hasattr(msg, field)
+        },
     )
 
 

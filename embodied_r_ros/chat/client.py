@@ -21,6 +21,7 @@ from embodied_r_ros.chat.connection import (
     reads_as_too_long,
     REFUSALS,
     RefusedError,
+    refuses_tools,
     Reply,
     request_body,
     request_kind,
@@ -268,7 +269,7 @@ class HttpChatClient:
         self, terms: Terms, request: ChatRequest, detail: str, watch: Watch
     ) -> Iterator[Terms]:
         """Other terms on which to ask, the likeliest first."""
-        if image_limit(detail, image_count(request)) is not None:
+        if image_limit(detail, image_count(request)) is not None or refuses_tools(request, detail):
             return
         is_named = self._config.model or terms.model
         if not is_named and wants_model(detail) and (model := self._sole_model(watch)):
@@ -297,6 +298,13 @@ class HttpChatClient:
         self, request: ChatRequest, refusal: RefusedError, watch: Watch
     ) -> RefusedError:
         """A refusal; where it is one of images, as that, and it is not asked for again."""
+        if refuses_tools(request, refusal.detail):
+            msg = (
+                f'{self._base} takes no tools: start it so that it does (vLLM: '
+                '--enable-auto-tool-choice --tool-call-parser hermes, or the parser of the model; '
+                f'llama.cpp: --jinja), or set reasoner.tools: false; it says: {refusal.detail}'
+            )
+            return RefusedError(msg, refusal.detail)
         count = image_count(request)
         limit = image_limit(refusal.detail, count)
         if count and limit is None and not reads_as_too_long(refusal.detail):

@@ -231,6 +231,7 @@ _OPTIONAL = {
     'grammar': ('grammar',),
     'logprobs': ('logprobs',),
     'stream_options': ('stream_options', 'include_usage'),
+    'parallel_tool_calls': ('parallel_tool_calls',),
     'seed': ('seed',),
     'temperature': ('temperature',),
     'top_p': ('top_p',),
@@ -299,6 +300,9 @@ def request_body(request: ChatRequest, model: str, terms: Terms | None = None) -
         body['grammar'] = request.grammar
     if request.top_logprobs and 'logprobs' not in terms.left_out:
         body |= {'logprobs': True, 'top_logprobs': request.top_logprobs}
+    if request.tools:
+        choice = 'auto' if request.may_call else 'none'
+        body |= {'tools': request.tools, 'tool_choice': choice, 'parallel_tool_calls': True}
     if METER.asks_for_tokens:
         body['stream_options'] = {'include_usage': True}
     kept = {name: value for name, value in body.items() if name not in terms.left_out}
@@ -318,7 +322,17 @@ def merge_system(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
 
 def _message(message: ChatMessage) -> dict[str, Any]:
     if not message.images:
-        return {'role': message.role, 'content': message.text}
+        plain: dict[str, Any] = {'role': message.role, 'content': message.text}
+        if message.calls:
+            plain['tool_calls'] = [
+                {
+                    'id': call.id,
+                    'type': 'function',
+                    'function': {'name': call.name, 'arguments': call.arguments},
+                }
+                for call in message.calls
+            ]
+        return plain | ({'tool_call_id': message.call_id} if message.call_id else {})
     parts: list[dict[str, Any]] = [{'type': 'text', 'text': message.text}]
     parts += [
         {'type': 'image_url', 'image_url': {'url': data_url(image)}} for image in message.images
@@ -336,14 +350,15 @@ def image_count(request: ChatRequest) -> int:
     return sum(len(message.images) for message in request.messages)
 
 
-RequestKind = tuple[bool, bool, bool, int]  # what a server may refuse in a request
+RequestKind = tuple[bool, bool, bool, bool, int]  # what a server may refuse in a request
 
 
 def request_kind(request: ChatRequest) -> RequestKind:
     """What of a request a server may refuse: requests of one kind are refused alike."""
     has_system = any(message.role == 'system' for message in request.messages)
     is_structured = request.json_schema is not None or bool(request.grammar)
-    return has_system, is_structured, bool(request.top_logprobs), image_count(request)
+    has_tools, has_logprobs = bool(request.tools), bool(request.top_logprobs)
+    return has_system, is_structured, has_tools, has_logprobs, image_count(request)
 
 
 _SYSTEM_WORDS = re.compile(
@@ -377,6 +392,12 @@ _FEW_IMAGES = re.compile(
     r'images? per (?:prompt|request|message)|single image',
     re.IGNORECASE,
 )
+_NO_TOOLS = re.compile(
+    r'enable-auto-tool-choice|tool[- ]call[- ]parser|tools? (?:param )?requires? --jinja|'
+    r'(?:not|n\'t|no) support\w* (?:tool|function)|(?:tool|function)\w*[^.]{0,30}'
+    r'(?:not supported|unsupported|not (?:allowed|available|enabled))',
+    re.IGNORECASE,
+)
 _IMAGE_LIMIT = re.compile(r'["\']?image["\']?\s*[:=]\s*(\d+)')
 
 
@@ -385,7 +406,13 @@ def reads_as_refusal(detail: str) -> bool:
 
     Some servers answer so with status 500.
     """
-    return any(pattern.search(detail) for pattern in (_SYSTEM_WORDS, _BLIND, _FEW_IMAGES))
+    patterns = (_SYSTEM_WORDS, _BLIND, _FEW_IMAGES, _NO_TOOLS)
+    return any(pattern.search(detail) for pattern in patterns)
+
+
+def refuses_tools(request: ChatRequest, detail: str) -> bool:
+    """Tell whether a refusal is about the tools of a request."""
+    return bool(request.tools and _NO_TOOLS.search(detail))
 
 
 def reads_as_too_long(detail: str) -> bool:
@@ -445,6 +472,7 @@ def _fields(terms: Terms, request: ChatRequest) -> frozenset[str]:
         'grammar': bool(request.grammar),
         'logprobs': bool(request.top_logprobs),
         'stream_options': METER.asks_for_tokens,
+        'parallel_tool_calls': bool(request.tools),
         'seed': bool(request.sampling.seed),
     }
     return frozenset(name for name in _OPTIONAL if has.get(name, True)) - terms.left_out

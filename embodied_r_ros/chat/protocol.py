@@ -116,10 +116,11 @@ class ThoughtJoiner:
         is_blank_start = not self._is_begun and not self._tail
         return f'{_OPEN}{self._held_thought}{_CLOSE}' if is_blank_start and not has_tag else ''
 
-    def end(self) -> str:
-        """What is left to give out at the end."""
+    def end(self, *, closes: bool = False) -> str:
+        """What is left to give out at the end, with the end of an open thought if wanted."""
         text, self._held_thought, self._held_text = self._held_thought + self._held_text, '', ''
-        return self._give(text) if text.strip() else ''
+        text = self._give(text) if text.strip() else ''
+        return text + self._give(_CLOSE) if closes and self._is_open else text
 
     def _give(self, text: str) -> str:
         if self._is_open and text.startswith(_OPEN):  # of a thought that is open already
@@ -137,12 +138,32 @@ def _may_become(start: str, tag: str) -> bool:
 
 
 @dataclass(frozen=True)
+class FunctionCall:
+    """A call of a function that a model asks for."""
+
+    id: str
+    name: str
+    arguments: str  # as the model wrote them: JSON, if it is right
+
+
+def call_arguments(text: str) -> dict[str, Any] | None:
+    """The arguments of a call; None: they are no object of JSON."""
+    try:
+        value = json.loads(text or '{}')
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+@dataclass(frozen=True)
 class ChatMessage:
     """One message of a conversation; the text comes before the images."""
 
-    role: str  # 'system', 'user' or 'assistant'
+    role: str  # 'system', 'user', 'assistant' or 'tool'
     text: str
     images: tuple[EncodedImage, ...] = ()
+    calls: tuple[FunctionCall, ...] = ()  # that an assistant asked for
+    call_id: str = ''  # of a tool: the call that it replies to
 
 
 @dataclass(frozen=True)
@@ -154,6 +175,8 @@ class ChatRequest:
     json_schema: dict[str, Any] | None = None  # structured reply, enforced where the server can
     grammar: str = ''  # of the reply (GBNF of llama.cpp), enforced where the server can
     top_logprobs: int = 0  # alternatives to report per token; 0: none
+    tools: tuple[dict[str, Any], ...] = ()  # functions that the model may call, as OpenAI has them
+    may_call: bool = True  # False: the tools are shown, and it must answer without them
 
 
 @dataclass(frozen=True)
@@ -172,6 +195,7 @@ class ChatChunk:
     text: str
     tokens: tuple[TokenAlternatives, ...] = ()  # empty: the server gives no probabilities
     ending: str = ''  # of the last piece: 'length', 'content_filter' or the like; not 'stop'
+    calls: tuple[FunctionCall, ...] = ()  # of the last piece: all that the model asks for
 
 
 class ChatClient(Protocol):
@@ -226,10 +250,59 @@ def see_that_it_speaks(client: ChatClient, deadline_s: float) -> None:
     client.info(max(0.0, end - time.monotonic()))
 
 
+_MOST_CALL_CHARS = 64 * 1024  # of all calls of a reply
+
+
+@dataclass
+class CallJoiner:
+    """Joins the pieces in which servers send calls of functions.
+
+    A call is known by its index. Some servers begin another one at the same index, with a name and
+    an id of its own; some name neither index nor id, or send arguments that are no text.
+    """
+
+    _calls: list[dict[str, str]] = field(default_factory=list)
+    _at: dict[int, dict[str, str]] = field(default_factory=dict)  # the newest call of each index
+    _chars: int = 0
+
+    def add(self, piece: dict[str, Any]) -> None:
+        """Take a piece.
+
+        Raises:
+            ModelError: The calls of the reply are too long.
+        """
+        function = piece.get('function') or {}
+        name, own_id = str(function.get('name') or ''), str(piece.get('id') or '')
+        index = piece.get('index')
+        index = len(self._calls) - (not name) if index is None else int(index)
+        call = self._at.get(index)
+        if call is None or (name and own_id and own_id != call['id']):
+            call = {'id': own_id or f'call_{len(self._calls) + 1}', 'name': '', 'arguments': ''}
+            self._calls.append(call)
+            self._at[index] = call
+        arguments = function.get('arguments') or ''
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        call['name'] = call['name'] or name
+        call['arguments'] += text
+        self._chars += len(text) + len(name) + 1
+        if self._chars > _MOST_CALL_CHARS:
+            msg = f'the calls of tools in a reply are longer than {_MOST_CALL_CHARS} characters'
+            raise ModelError(msg)
+
+    def end(self) -> tuple[FunctionCall, ...]:
+        """The calls, once."""
+        calls, self._calls, self._at = self._calls, [], {}
+        return tuple(
+            FunctionCall(*(value.encode(errors='replace').decode() for value in call.values()))
+            for call in calls
+        )
+
+
 # Fields in which servers send thoughts, and their words for how a reply ended.
 _THOUGHT_FIELDS = ('reasoning_content', 'reasoning', 'thinking')
 _ENDINGS = {
     **dict.fromkeys(('stop', 'eos', 'eos_token', 'end_turn', 'stop_sequence'), ''),
+    **dict.fromkeys(('tool_calls', 'tool_use', 'function_call'), ''),
     **dict.fromkeys(('max_tokens', 'max_output_tokens', 'model_length'), 'length'),
     **dict.fromkeys(('content-filter', 'safety', 'sensitive'), 'content_filter'),
 }
@@ -248,6 +321,7 @@ class EventReader:
     tokens: int = 0  # of prompt and reply so far; 0: the server does not tell
     model: str = ''  # what the server says it is
     _thoughts: ThoughtJoiner = field(default_factory=ThoughtJoiner)
+    _calls: CallJoiner = field(default_factory=CallJoiner)
 
     def read(self, line: str) -> ChatChunk | None:
         """Read one line; None where it holds no text.
@@ -260,8 +334,9 @@ class EventReader:
         data = line[len('data:') :].strip()
         if data == '[DONE]':
             self.is_complete = self.is_over = True
-            text = self._thoughts.end()
-            return ChatChunk(text) if text else None
+            calls = self._calls.end()
+            text = self._thoughts.end(closes=bool(calls))
+            return ChatChunk(text, calls=calls) if text or calls else None
         event = _parse(data)
         self.model = str(event.get('model') or self.model)
         self._note_usage(event.get('usage'))
@@ -286,12 +361,18 @@ class EventReader:
         # Some servers send an empty reason with every piece.
         ending = str(choice.get('finish_reason') or '')
         self.is_complete = self.is_complete or bool(ending)
+        for piece in delta.get('tool_calls') or []:
+            self._calls.add(piece)
+        calls = self._calls.end() if self.is_complete else ()
         text = self._joined(delta)
+        if self.is_complete:
+            text += self._thoughts.end(closes=bool(calls))
         # Half of a surrogate pair is legal in JSON, and in no message.
         text = text.encode(errors='replace').decode()
         tokens = _alternatives(choice.get('logprobs'))
         ending = _ENDINGS.get(ending.casefold(), ending)
-        return ChatChunk(text, tokens, ending) if text or tokens or ending else None
+        is_empty = not (text or tokens or ending or calls)
+        return None if is_empty else ChatChunk(text, tokens, ending, calls)
 
     def _joined(self, delta: dict[str, Any]) -> str:
         """The text of an event, with the tags at the changes between thoughts and text."""
@@ -299,12 +380,11 @@ class EventReader:
             next((delta[name] for name in _THOUGHT_FIELDS if delta.get(name)), None)
         )
         pieces = [(True, thought), *content_parts(delta.get('content') or delta.get('refusal'))]
-        text = ''.join(
+        return ''.join(
             self._thoughts.add_thought(piece) if is_thought else self._thoughts.add_text(piece)
             for is_thought, piece in pieces
             if piece
         )
-        return text + self._thoughts.end() if self.is_complete else text
 
 
 class ReportedError(ModelError):

@@ -12,6 +12,7 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_bags
+from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.cli.arguments import (
     image_progress,
     say,
@@ -51,7 +52,7 @@ from embodied_r_ros.episodes.recall_report import (
 )
 from embodied_r_ros.reasoning.image_targets import asked_kind
 from embodied_r_ros.reasoning.question import Phase, Question, question_problem, ReasonerConfig
-from embodied_r_ros.serving.profiles import load_profile, reasoner_config
+from embodied_r_ros.serving.profiles import load_profile, reasoner_config, what_leaves
 from embodied_r_ros.serving.servers import served_model, served_reasoner
 from embodied_r_ros.view.sheet import write_place_picture
 from tqdm import tqdm
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from embodied_r_ros.chat.settings import ChatConfig
     from embodied_r_ros.episodes.recall import RecallQuery
     from embodied_r_ros.episodes.recall_report import RecordingAnswer
 
@@ -210,10 +210,24 @@ def _questions(args: argparse.Namespace) -> list[ListedQuestion]:
 
 
 def _check_model(args: argparse.Namespace) -> None:
-    """Refuse two models."""
+    """Refuse two models, and say what leaves this machine."""
     if args.model and args.profile:
         msg = '--model and --profile exclude each other: give one of them'
         raise InputError(msg)
+    if line := what_leaves(_sent(args)):
+        say(f'embodied-r: note: {line}')
+
+
+def _sent(args: argparse.Namespace) -> Iterator[tuple[str, ChatConfig | None]]:
+    """What is sent, and to which servers."""
+    clients = {} if args.model else load_profile(args.profile or _PROFILE).clients
+    is_url = args.model and '://' in args.model
+    reasoner = ChatConfig(args.model) if is_url else clients.get('reasoner')
+    yield 'text', reasoner
+    if args.show_image:
+        yield 'keyframes', reasoner
+    if args.url or args.perceiver in {'vlm', 'fused'}:
+        yield 'keyframes', ChatConfig(args.url) if args.url else clients.get('perceiver')
 
 
 def _config(args: argparse.Namespace) -> ReasonerConfig:

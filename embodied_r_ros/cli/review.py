@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from contextlib import nullcontext, suppress
 import getpass
-from ipaddress import ip_address
 import secrets
 import time
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.chat.settings import is_loopback
 from embodied_r_ros.cli.arguments import say, some_path, some_text
 from embodied_r_ros.episodes.offline import ask_about, RecordingScene
 from embodied_r_ros.episodes.replay import read_report
@@ -98,7 +98,7 @@ def serve_page(
     who: str = '',
 ) -> None:
     """Serve the page until it is interrupted; its address goes to stdout."""
-    token = '' if _is_loopback(args.host) else secrets.token_urlsafe(24)
+    token = '' if is_loopback(args.host) else secrets.token_urlsafe(24)
     with listen(args.host, args.port) as listening:
         library = Library(folder, rows, replays)
         try:
@@ -124,13 +124,6 @@ def _asker(chat: ChatConfig, config: ReasonerConfig) -> Asker:
 
 def _ignore(*_: Any) -> None:
     """Hear nothing of an answer in the making."""
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == 'localhost'
 
 
 def _user() -> str:

@@ -18,15 +18,15 @@ from embodied_r_ros.bags.reader import read_messages, read_values, topics_of_typ
 from embodied_r_ros.common.errors import ConfigError, ImageError
 from embodied_r_ros.episodes.labels import answer_in_words
 from embodied_r_ros.reasoning.prompts import (
+    as_asked,
     build_prompt,
     image_prompt,
-    Prompt,
+    recorded_prompt,
     shown_image,
     shows_image,
-    SYSTEM,
 )
 from embodied_r_ros.reasoning.question import ReasonerConfig
-from embodied_r_ros.scene.memory import MemoryConfig, SceneText
+from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import is_of_shadow, shadow_id
 from embodied_r_ros.types.deltas import row_deltas, SemanticDelta
 from embodied_r_ros.types.episodes import AnswerLabel, LabelVerdict, Verdict
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from embodied_r_ros.bags.reader import BagReader
+    from embodied_r_ros.reasoning.prompts import Prompt
     from embodied_r_ros.types.answers import Answer, FocusText
     from embodied_r_ros.types.episodes import LabelLayer
     from embodied_r_ros.types.images import EncodedImage
@@ -195,7 +196,7 @@ def _find_text(answer: Answer, log: AnswerLog) -> Inputs | Lost:
         if inputs.prompt.sha256() == answer.prompt_sha256:
             return inputs
         attempts.append(inputs)
-    original = Prompt(SYSTEM, answer.prompt, SceneText(''))
+    original = recorded_prompt(answer)
     if not attempts:
         return Lost(_missing(answer, log), original)
     reason = 'its prompt cannot be built again: another digest'
@@ -282,7 +283,7 @@ def _inputs(
     """The prompt that a row of these deltas gives."""
     read = [SemanticDelta.from_row(delta) for delta in row_deltas(deltas)]
     parts = answer.question, answer.options, read, answer.focus, memory, scene_map
-    return Inputs(deltas, memory, build_prompt(*parts), scene_map)
+    return Inputs(deltas, memory, as_asked(build_prompt(*parts), answer), scene_map)
 
 
 def with_other_scene(
@@ -293,7 +294,8 @@ def with_other_scene(
     scene_map: SceneMap | None,
 ) -> Inputs:
     """What the same question would have been built from, had other things been perceived."""
-    return _inputs(replace(answer, focus=focus), tuple(deltas), inputs.memory, scene_map)
+    other = replace(answer, focus=focus, turns=(), prompt_sha256='')  # what tools said is of then
+    return _inputs(other, tuple(deltas), inputs.memory, scene_map)
 
 
 def _unlikeness(answer: Answer, inputs: Inputs) -> tuple[bool, bool]:

@@ -189,7 +189,7 @@ def _keyframes_in(
         yield recorded_keyframes(path)
         return
     with open_source(path, topic, rate_hz) as source:
-        yield keyframes_of(progress(source, source.length))
+        yield keyframes_of(progress(source, source.length), with_last=True)
 
 
 def newest_image(
@@ -375,6 +375,7 @@ def answer_to_json(answer: Answer) -> dict[str, Any]:
         'calls': [call.to_json() for call in answer.calls],
         'check': answer.check.name.lower(),
         'check_reason': answer.check_reason,
+        'choices': list(answer.choices),
         'evidence': answer.evidence(),
         'confidence': answer.confidence if math.isfinite(answer.confidence) else None,
         'think': answer.think,

@@ -14,18 +14,13 @@ import json
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.protocol import ChatRequest, ending_problem
 from embodied_r_ros.common.errors import InputError, ModelError
 from embodied_r_ros.episodes.answers import find_inputs, Inputs, with_other_scene
 from embodied_r_ros.episodes.replay_deltas import pair_to_json
-from embodied_r_ros.reasoning.completions import (
-    choice_index,
-    is_unknown,
-    parse_completion,
-    read_answer,
-)
-from embodied_r_ros.reasoning.prompts import REASON_PROMPT_VERSION
-from embodied_r_ros.types.answers import Answer, AnswerKind, Check, Freshness
+from embodied_r_ros.reasoning.completions import choice_index, is_unknown
+from embodied_r_ros.reasoning.question import ReasonerConfig, Refusal
+from embodied_r_ros.reasoning.reasoner import NO_FORMAT, Reasoner
+from embodied_r_ros.types.answers import Check, Freshness
 from embodied_r_ros.types.episodes import LabelVerdict
 
 if TYPE_CHECKING:
@@ -36,6 +31,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.episodes.answers import AnswerLog
     from embodied_r_ros.episodes.replay_deltas import OtherScene
     from embodied_r_ros.reasoning.prompts import Prompt
+    from embodied_r_ros.types.answers import Answer
     from embodied_r_ros.types.episodes import AnswerLabel
 
 _INFO_S = 60.0
@@ -121,44 +117,23 @@ def ask_again(replays: Iterable[Replay], chat: ChatConfig, deadline_s: float) ->
         client.info(_INFO_S)
     except ModelError as error:
         raise InputError(str(error)) from None
-    return [_ask(replay, client, deadline_s) for replay in replays]
+    reasoner = Reasoner(client, ReasonerConfig(deadline_s=deadline_s, top_logprobs=0))
+    return [_ask(replay, reasoner) for replay in replays]
 
 
-def _ask(replay: Replay, client: HttpChatClient, deadline_s: float) -> Replay:
-    original = replay.original
-    answer = Answer(
-        original.id,
-        original.question,
-        AnswerKind.UNKNOWN,
-        original.options,
-        prompt=replay.prompt.user,
-        prompt_sha256=replay.prompt.sha256(),
-        sampling=original.sampling,
-    )
-    error = ''
+def _ask(replay: Replay, reasoner: Reasoner) -> Replay:
+    original, error = replay.original, ''
     try:
-        request = ChatRequest(replay.prompt.messages(), original.sampling)
-        chunks = list(client.stream(request, deadline_s))
-        completion = ''.join(chunk.text for chunk in chunks)
-        # After the text: only now the server's model is sure to be the one that spoke.
-        model = replace(client.info(_INFO_S), prompt_version=REASON_PROMPT_VERSION)
-        ending = chunks[-1].ending if chunks else ''
-        answer = _read(replace(answer, completion=completion, model=model), ending)
-        if answer.freshness is Freshness.REFUSED:
-            error = ending_problem(completion, ending, original.sampling.max_tokens)
-    except ModelError as failure:
-        error = str(failure)
+        answer = reasoner.repeat(
+            original,
+            answer_id=original.id,
+            now_ns=lambda: original.observation_stamp_ns,
+            prompt=replay.prompt,
+        )
+    except Refusal as refusal:
+        answer = refusal.answer
+        error = '' if str(refusal).startswith(NO_FORMAT) else str(refusal)
     return replace(replay, answers=(*replay.answers, answer), errors=(*replay.errors, error))
-
-
-def _read(answer: Answer, ending: str) -> Answer:
-    completion = parse_completion(answer.completion, is_cut=bool(ending))
-    answer = replace(answer, think=completion.think)
-    read = read_answer(completion, answer.options, answer.prompt)
-    if read is None:
-        return answer
-    kind, index, text = read
-    return replace(answer, kind=kind, option_index=index, text=text, freshness=Freshness.FRESH)
 
 
 def outcome(answer: Answer, error: str = '') -> str:

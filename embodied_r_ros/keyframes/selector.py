@@ -56,6 +56,7 @@ class KeyframeReason(Enum):
     CONTENT_CHANGE = 4  # sudden change under a still camera
     FEATURELESS = 5  # blank or dark: one keyframe for the run of them
     MAX_INTERVAL = 6  # the longest allowed time passed
+    LAST_IMAGE = 7  # where a recording that is asked about ends
 
     @property
     def label(self) -> str:
@@ -190,11 +191,15 @@ class KeyframeSelector:
         """The last keyframe, prepared for comparison; None: there is none yet."""
         return self._reference.view if self._reference else None
 
-    def evaluate(self, image: StampedImage) -> Evaluation:
+    def evaluate(self, image: StampedImage, *, is_last: bool = False) -> Evaluation:
         """Compare an image with the last keyframe and decide.
 
         A stamp that goes back by more than 0.1 s resets the selector first: the clock was set, or
         a recording starts again.
+
+        Args:
+            image: The image.
+            is_last: Whether it is a keyframe in any case, unless it is blank or the only one.
 
         Raises:
             ImageError: The array is not a BGR image.
@@ -208,6 +213,8 @@ class KeyframeSelector:
         self._blank_images = self._blank_images + 1 if self._is_blank(view) else 0
         views = self._with_depth(self._compare(view), depth)
         reason = self._decide(image.stamp_ns, views)
+        if is_last and reason is None and not self._blank_images:
+            reason = KeyframeReason.LAST_IMAGE
         reference = self._reference
         self._update(image, view, depth, views, reason)
         return Evaluation(
@@ -319,19 +326,20 @@ class KeyframeExtractor:
         self._has_skipped = False
 
     def process(
-        self, image: StampedImage, dropped_images: int = 0
+        self, image: StampedImage, dropped_images: int = 0, *, is_last: bool = False
     ) -> tuple[Evaluation, Keyframe | None]:
         """Evaluate an image, and make it a keyframe where it is one.
 
         Args:
             image: The image, with what is known of its camera.
             dropped_images: Images that were lost since the previous call.
+            is_last: Whether it is made one in any case.
 
         Raises:
             ImageError: The array is not a BGR image.
         """
         self._dropped_images += dropped_images
-        evaluation = self.selector.evaluate(image)
+        evaluation = self.selector.evaluate(image, is_last=is_last)
         motion = self._follow(image, evaluation)
         if not evaluation.is_keyframe:
             return evaluation, None

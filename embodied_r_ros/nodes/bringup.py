@@ -29,7 +29,7 @@ from embodied_r_ros.nodes.topics import (
     robot_remappings,
 )
 from embodied_r_ros.nodes.transport import remove_abandoned_segments, transport_environment
-from embodied_r_ros.serving.profiles import load_profile, stand_in_server
+from embodied_r_ros.serving.profiles import load_profile, stand_in_server, what_leaves
 from embodied_r_ros.serving.servers import with_free_port
 from launch.actions import (
     DeclareLaunchArgument,
@@ -245,6 +245,20 @@ _COMMAND_LINE = (
     'import sys; sys.path[:] = [part for part in sys.path if part]; '
     'from embodied_r_ros.cli.main import main; sys.exit(main())'
 )
+
+
+def leaving(arguments: Mapping[str, str]) -> list[LogInfo]:
+    """Tell what leaves this machine, where a server is elsewhere."""
+    url, shadow = arguments['model_server_url'], arguments['shadow']
+    profile = load_profile(arguments['profile']) if not url else None
+    clients = {'reasoner': ChatConfig(url)} if profile is None else profile.clients
+    reasoners = [clients.get('reasoner')]
+    reasoners += [stand_in_server(shadow, 'reasoner', 'shadow')] if shadow else []
+    shows_image = profile and profile.reasoner.get('show_image')
+    sent = [('text', chat) for chat in reasoners]
+    sent += [('keyframes', chat) for chat in reasoners if shows_image]
+    line = what_leaves([*sent, ('keyframes', clients.get('perceiver'))])
+    return [LogInfo(msg=line)] if line else []
 
 
 def end_with_launch() -> LaunchDescriptionEntity:

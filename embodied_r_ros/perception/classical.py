@@ -27,6 +27,7 @@ from embodied_r_ros.perception.egomotion import (
     FieldOfView,
     find_features,
     followed_motion,
+    has_stayed,
     known_motion,
     motion_from_features,
     with_length,
@@ -71,6 +72,7 @@ _CACHED_IMAGES = 4
 _BLANK = 4.0  # standard deviation of the grey values of an image that shows nothing
 # Factors on the confidence of a motion without stated intrinsics.
 _ASSUMED, _LEARNED = 0.5, 0.9
+_STAYED = Motion(MotionSource.TWO_VIEW, 0.0, 0.0, 0.0, (0.0, 0.0, 0.0), confidence=_ASSUMED)
 # How far directions may be off that were predicted with a motion.
 _SLACK_RAD = {
     MotionSource.UNKNOWN: math.pi,
@@ -215,10 +217,11 @@ class ClassicalPerceiver:
             return motion if is_turn else known
         if later.intrinsics:
             return motion
-        use_odometry = self.config.use_odometry
-        followed = followed_motion(earlier, later, use_odometry=use_odometry)
+        followed = followed_motion(earlier, later, use_odometry=self.config.use_odometry)
         if motion.source is MotionSource.UNKNOWN:
-            return followed or motion
+            width = self._image(later.image).shape[1]
+            stayed = has_stayed(first, second, width, later.stamp_ns - earlier.stamp_ns)
+            return _STAYED if stayed else followed or motion
         factor = _LEARNED if self._fields[later.camera].radians else _ASSUMED
         motion = replace(motion, confidence=motion.confidence * factor)
         return with_length(motion, followed) if followed and followed.is_metric else motion

@@ -84,16 +84,32 @@ def vlm_perceiver(
 
 
 def keyframes_of(
-    images: Iterable[StampedImage], config: KeyframeConfig | None = None
+    images: Iterable[StampedImage],
+    config: KeyframeConfig | None = None,
+    *,
+    with_last: bool = False,
 ) -> Iterator[Keyframe]:
-    """Choose the keyframes of a stream of images."""
+    """Choose the keyframes of a stream of images.
+
+    Args:
+        images: Of one camera, in order.
+        config: When an image becomes a keyframe.
+        with_last: Whether the last one is a keyframe too: what is asked "now" is asked there.
+    """
     extractor = KeyframeExtractor(config)
-    for image in images:
+    for image, is_last in _with_end(images) if with_last else ((image, False) for image in images):
         METER.add(IMAGES)
-        _, keyframe = extractor.process(image)
+        _, keyframe = extractor.process(image, is_last=is_last)
         if keyframe:
             METER.add(KEYFRAMES)
             yield keyframe
+
+
+def _with_end(images: Iterable[StampedImage]) -> Iterator[tuple[StampedImage, bool]]:
+    """The images, and whether each is the last one."""
+    for image, following in pairwise(chain(images, [None])):
+        assert image is not None
+        yield image, following is None
 
 
 def perceive_images(

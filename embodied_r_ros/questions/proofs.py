@@ -35,7 +35,11 @@ from embodied_r_ros.reasoning.completions import (
     option_letter,
     UNKNOWN,
 )
-from embodied_r_ros.reasoning.prompts import REASON_PROMPT_VERSION, shows_image
+from embodied_r_ros.reasoning.prompts import (
+    REASON_PROMPT_VERSION,
+    shows_image,
+    TOOLS_PROMPT_VERSION,
+)
 from embodied_r_ros.scene.tools import called
 from embodied_r_ros.types.episodes import LabelVerdict, Verdict
 
@@ -117,8 +121,9 @@ def _why_no_prompt(episode: Episode, answer: Answer) -> str:
     """Why the prompt of an answer is not built; empty: it may be."""
     if episode.delta_source != 'recorded':
         return f'answers go with recorded deltas, not with {episode.delta_source} ones'
-    if answer.prompt_sha256 and answer.model.prompt_version != REASON_PROMPT_VERSION:
-        return f'its prompt is not of version {REASON_PROMPT_VERSION}'
+    versions = REASON_PROMPT_VERSION, TOOLS_PROMPT_VERSION
+    if answer.prompt_sha256 and answer.model.prompt_version not in versions:
+        return f'its prompt is not of version {" or ".join(versions)}'
     if shows_image(answer.prompt):
         return 'it was answered from an image, which rows of answers do not hold'
     return ''
@@ -179,7 +184,8 @@ def _proof_of_poses(
 def _row(
     episode: Episode, answer: Answer, inputs: Inputs, kind: str, split: str, proof: Proof
 ) -> Row:
-    label = episode.log.labels.get(answer.id)
+    label, prompt = episode.log.labels.get(answer.id), inputs.prompt
+    loop = {'turns': prompt.turns, 'calls': list(map(asdict, prompt.calls))}
     row = builder_of(episode, split).row(
         answer.id,
         QuestionWithSolution(kind, answer.question, answer.options, proof.solution, proof.source),
@@ -193,6 +199,7 @@ def _row(
             'prompt_sha256': answer.prompt_sha256,
             'token_budget': inputs.memory.token_budget,
             **({'labelled_by': label.operator_name} if label else {}),
+            **({'tools': loop} if prompt.has_tools else {}),
         },
     )
     return row.with_map(inputs.scene_map) if inputs.scene_map else row

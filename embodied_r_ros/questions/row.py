@@ -19,9 +19,9 @@ from embodied_r_ros.arm.task_frame import Movement
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.reasoning.completions import is_unknown, number_in, option_letter, UNKNOWN
 from embodied_r_ros.reasoning.image_targets import BOX, FORMS, ImageTarget, POINT
-from embodied_r_ros.reasoning.prompts import build_prompt
+from embodied_r_ros.reasoning.prompts import build_prompt, with_tools
 from embodied_r_ros.reasoning.question import question_problem
-from embodied_r_ros.types.answers import FocusText
+from embodied_r_ros.types.answers import FocusText, ToolCall
 from embodied_r_ros.types.deltas import row_deltas, SemanticDelta
 from embodied_r_ros.types.landmarks import SceneMap
 
@@ -161,15 +161,36 @@ class Row:
     def prompt(self, config: MemoryConfig) -> Prompt:
         """The prompt that the reasoner reads for this row, as it would live.
 
-        A question from a live run keeps the budget that it was answered with.
+        A question from a live run keeps the budget that it was answered with, and the calls of
+        tools that its model made.
         """
         if budget := self.meta.get('token_budget'):
             config = replace(config, token_budget=budget)
         focus = [FocusText(**item) for item in self.focus]
         scene_map = self.scene_map() if self.has_map else None
-        return build_prompt(
+        prompt = build_prompt(
             self.question, self.options, self.semantic_deltas(), focus, config, scene_map
         )
+        loop = self.loop()
+        return with_tools(prompt, *loop) if loop else prompt
+
+    def loop(self) -> tuple[list[str], list[ToolCall]] | None:
+        """What a model said before its calls of tools, and these; None: it was given none.
+
+        Raises:
+            InputError: They are not as rows of answers have them.
+        """
+        value = self.meta.get('tools')
+        try:
+            calls = [ToolCall.from_json(call) for call in value['calls']] if value else []
+            return (list(value['turns']), calls) if value else None
+        except (AttributeError, KeyError, TypeError):
+            msg = f'row {self.id!r}: tools of meta is {str(value)[:80]}: expected turns and calls'
+            raise InputError(msg) from None
+
+    def without_calls(self) -> Row:
+        """The same question for a model that answers in text."""
+        return replace(self, meta={k: v for k, v in self.meta.items() if k != 'tools'})
 
     def with_map(self, scene: SceneMap) -> Row:
         """The same question with what is known of a place."""
@@ -185,7 +206,8 @@ class Row:
 
     def without_map(self) -> Row:
         """The same question without what is known of a place."""
-        return replace(self, landmarks=(), pose=None, path=(), room_area_m2=None)
+        row = self.without_calls()  # whose results tell of it
+        return replace(row, landmarks=(), pose=None, path=(), room_area_m2=None)
 
     def without_scene(self) -> Row:
         """The same question without observations: a blind baseline."""
@@ -309,6 +331,7 @@ def _check(row: Row) -> None:
     if problem:
         msg = f'row {row.id!r}: {problem}'
         raise InputError(msg)
+    row.loop()
 
 
 def _solution_problem(row: Row) -> str:

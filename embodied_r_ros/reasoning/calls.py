@@ -20,9 +20,11 @@ from embodied_r_ros.reasoning.reading import (
     Call,
     excludes,
     Form,
+    is_foreign,
     parts_of,
     read_as,
     Reading,
+    TURNING,
     unit_of,
 )
 from embodied_r_ros.scene.names import ANYTHING, find_names, Name, resolve
@@ -39,7 +41,6 @@ UNKNOWN_CALL = Call('unknown', {})
 _MOST_LABELS = 40  # that a prompt lists
 _MOST_CALLS = 4
 _MOST_NAMES = 8
-_TURN = re.compile(r'\b(?:turn\w*|rotat\w*|spin\w*|spun|veer\w*)\b')
 _LEAST_LIKE = 0.75  # of a word of a name and one of the question
 _JOINT = ' + '
 _CALL = re.compile(r'\s*(\w+)\s*\(([^()]*)\)\s*')
@@ -242,12 +243,15 @@ def read_calls(
 
     A reading has a doubt where the calls leave out a thing that the question names.
     """
+    if is_foreign(question):
+        return (Reading(question, doubt='I read questions in English alone'),)
     parts = parts_of(question)
     groups = _groups(calls or (), len(parts))
     if len(groups) != len(parts):
         parts, groups = [' '.join(parts)], [tuple(calls or ())]
     return tuple(
-        _reading(part, options, labels, group) for part, group in zip(parts, groups, strict=True)
+        _reading(part, question, options, labels, group)
+        for part, group in zip(parts, groups, strict=True)
     )
 
 
@@ -265,13 +269,17 @@ def _groups(calls: Sequence[Call], count: int) -> list[tuple[Call, ...]]:
 
 
 def _reading(
-    part: str, options: Sequence[str], labels: Sequence[str], calls: tuple[Call, ...]
+    part: str,
+    question: str,
+    options: Sequence[str],
+    labels: Sequence[str],
+    calls: tuple[Call, ...],
 ) -> Reading:
     calls = tuple(_without_no_things(call, labels) for call in calls)
     names: list[Name] = []
     doubt = _doubt_of_calls(part, options, calls)
     if not doubt:
-        names, doubt = _names_of(part, options, labels, calls)
+        names, doubt = _names_of(part, question, options, labels, calls)
     if doubt:
         return Reading(part, doubt=doubt)
     calls = _in_units(calls, unit_of(part))
@@ -304,7 +312,7 @@ def _doubt_of_calls(part: str, options: Sequence[str], calls: Sequence[Call]) ->
         return _NO_TOOL if calls else _NOT_READ
     if any(_first_of(call) == ROBOT for call in calls if call.tool not in ('nearest', 'way_to')):
         return 'the reading asks for the robot itself'
-    if _what_of(calls[0]) == 'moves' and 'what' not in calls[0].arguments and _TURN.search(part):
+    if _what_of(calls[0]) == 'moves' and 'what' not in calls[0].arguments and TURNING.search(part):
         return 'which turn is meant is not clear'
     is_open = not (options or _wants_yes_no(part, options))
     if is_open and _what_of(calls[0]) in ('now', 'any'):
@@ -345,7 +353,11 @@ def _is_said(name: Name, texts: Sequence[str], labels: Sequence[str]) -> bool:
 
 
 def _names_of(
-    part: str, options: Sequence[str], labels: Sequence[str], calls: Sequence[Call]
+    part: str,
+    question: str,
+    options: Sequence[str],
+    labels: Sequence[str],
+    calls: Sequence[Call],
 ) -> tuple[list[Name], str]:
     """The names of the calls, where the question has them; and a doubt where they differ."""
     found = find_names(part, labels)
@@ -364,7 +376,7 @@ def _names_of(
             return [], f'the reading leaves out the {name.text}'
     end = max((name.end for name in names), default=0)
     added = [replace(resolve(word, labels), text=word, start=end, end=end) for word in rest]
-    said = [part, *map(str.lower, options)]
+    said = [question.lower(), *map(str.lower, options)]
     unsaid = next((name.text for name in added if not _is_said(name, said, labels)), '')
     return [*names, *added], f'the reading adds a {unsaid}' if unsaid else ''
 

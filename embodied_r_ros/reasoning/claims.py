@@ -57,7 +57,9 @@ _BREAK = re.compile(r'[,;:()"]\s*|\s-\s|\s(?:and|but|while|so|wh\w+|since|\w*tho
 _SENTENCE = re.compile(r'(?<=[.!?])["\')]*\s+(?=[A-Z\[("\'*\d-])|\s*\n+\s*')
 _CHARACTERS = str.maketrans('\u2212\u2013\u2014\u00d7\u00ba', '---x°')
 # Names that are more often other words.
-_NEUTRAL = re.compile('|time|box|camera|robot|drone|picture|person|stand|marker|sign|paper|tie')
+_NEUTRAL = re.compile(
+    '|time|box|camera|robot|drone|picture|person|stand|marker|sign|paper|tie|tool'
+)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.common.errors import ConfigError, EmbodiedRError
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import FocusText, Freshness
@@ -55,6 +55,11 @@ class ReasonerConfig(Settings):
         'the likeliest',
         between=(0, 1),
     )
+    tools: bool = setting(
+        False,
+        "let the model call the scene's tools before it answers, at a server that takes the tool "
+        'calls of OpenAI (docs/answering.md)',
+    )
     use_map: bool = setting(True, 'let prompts hold what a question needs of the scene map')
     max_tokens: int = setting(1024, 'tokens that a completion may have', between=(16, 32_768))
     temperature: float = setting(0.0, 'sampling temperature; 0: greedy', between=(0, 2))
@@ -86,6 +91,17 @@ class ReasonerConfig(Settings):
         'nothing of what was perceived: for a model that reads images',
         read_only=True,
     )
+
+    def __post_init__(self) -> None:
+        """Check the settings.
+
+        Raises:
+            ConfigError: One is not allowed, or two exclude each other.
+        """
+        super().__post_init__()
+        if self.tools and self.writes == 'calls':
+            msg = "tools is true and writes is 'calls', which is for a model without: give one"
+            raise ConfigError(msg)
 
     def memory(self) -> MemoryConfig:
         """How much of the scene a prompt holds."""

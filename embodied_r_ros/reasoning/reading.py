@@ -40,7 +40,8 @@ _MOST_CHARS = 1000
 _NEAR_CHARS = 8
 _YES_NO = re.compile(
     r'^(?:so|and|ok|okay|hey|please|tell me|can you tell me|do you know|um+|well)?[,\s]*(?:if\s+)?'
-    r'(?:is|are|was|were|do|does|did|have|has|had|am|can you (?:see|spot)|could you see|any|'
+    r'(?:is|are|was|were|do|does|did|have|has|had|am|can you (?:still )?(?:see|spot)|'
+    r'could you see|any|'
     r'would|will|isn.t|aren.t|didn.t)\b'
 )
 # What asks first in a question that does not begin with it: "in this run, did you ...".
@@ -49,6 +50,10 @@ _FIRST_ASKING = re.compile(
     r'(?:you|u|it|we|they|i|there|the|an?|this|that|any|my|your|our)\b)'
 )
 _TAG = re.compile(r'\b(?:is (?:it|correct|true)|isn.t it|wasn.t it|am i right|correct)\s*\??$')
+_STATEMENT = re.compile(r'^(?:so )?(?:you|u|we|it|they|i|the \w+) .*\w right\?$|, right\?$')
+_OF_ENGLISH = 0.2  # least share of the words that questions in English have
+_SHORT_QUESTION = 6  # words: of what it is, is said before it
+_LETTERS = re.compile(r'[^\W\d_]+')
 _QUESTION = (
     r'(?:how|what|whats|which|where|wheres|when|who|is|are|was|were|did|do|does|have|can|count)'
 )
@@ -63,19 +68,23 @@ _FIRST_VIEW = re.compile(
 _WHERE_NOW = re.compile(r'\bwhere (?:is|are|am) (?:the robot|we|you|i)\b')
 _NOT_SAID = {
     'back': r'pointing|facing|turned|looking',
-    'moves': r'^where|where is|^in which direction did you start',
-    'moving': r'clos\w+|near\w*|far\w*',
+    'moves': r'^where|where is|^what is|^in which direction did you start|once|twice|never',
+    'moving': r'clos\w+|near\w*|far\w*|sidew\w+|which',
+    'first_turn': r'once|twice|never',
+    'nearest': r'ever',
     'way': (
         r'^which|shortest|closest|one|apart|between|climb\w*|lift\w*|revers\w*|sideways|crow|'
         r'straight line|from (?:the )?(?:start|place|where)'
     ),
-    'turn': r'first|earliest|once|twice|never',
+    'turn': r'first|last|earliest|once|twice|never',
     'order': r'left|right',
     'there': r'^(?:where|how|which|what|when|in which)',
     'size': r'seconds?|time|view',
-    'things': r'least|far|near\w*|clos\w+|slid\w*|rotat\w+|turn\w*',
+    'things': r'side|least|far|near\w*|clos\w+|slid\w*|rotat\w+|turn\w*',
     'where': r'your start\w*|you start',
-    'displacement': r'which way|head|return|turn\w*|look\w*|fac(?:e|es|ed|ing)|heading|view',
+    'displacement': (
+        r'higher|lower|which way|head|return|turn\w*|look\w*|fac(?:e|es|ed|ing)|heading|view'
+    ),
     'distance': r'which direction|which of',
 }
 _FACING = re.compile(r'\bfac(?:e|es|ing)|look(?:s|ing)? (?:at|towards?)\b')
@@ -100,6 +109,8 @@ _MOVES = {
     'up': r'(?<!back )(?<!backed )up|climb\w*|ris\w+|rose',
     'down': r'down|descend\w*|sink|sank',
 }
+_SHIFT = re.compile(r'\b(?:sidew\w+|slid\w*|strafe\w*|shuffl\w+|drift\w*|(?:back|for)wards?)\b')
+TURNING = re.compile(r'\b(?:turn\w*|rotat\w*|spin\w*|spun|veer\w*)\b')
 _LESS = re.compile(
     r'\b(?P<way>less|closer|nearer|under|within|more|farther|further|over|at least|at most)'
     r'(?: than)? (?P<number>\d+(?:\.\d+)?|one|two|three|four|five|ten) '
@@ -271,6 +282,8 @@ def read_question(question: str, options: Sequence[str], labels: Sequence[str]) 
         labels: The labels of the scene.
     """
     text = _plain(question)
+    if is_foreign(text):
+        return [Reading(text, doubt='I read questions in English alone')]
     readings: list[Reading] = []
     for part in _parts(text):
         known = readings[-1].names if readings else ()
@@ -286,6 +299,15 @@ def _plain(question: str) -> str:
     text = _FIRST_VIEW.sub('the start', text)
     text = _ANYTHING.sub(r'\1 \2 thing', text)
     return _SHORT.sub(r'\1 is', text).replace('(s)', 's')
+
+
+def is_foreign(question: str) -> bool:
+    """Whether hardly a word of a question is one that questions in English have."""
+    words = _LETTERS.findall(question.lower())
+    known = COMMON_WORDS | _kinds().known
+    share = sum(word in known for word in words) / max(1, len(words))
+    least = _OF_ENGLISH if question.isascii() else 2 * _OF_ENGLISH
+    return (len(words) > 3 or not question.isascii()) and share < least
 
 
 def parts_of(question: str) -> list[str]:
@@ -325,7 +347,7 @@ def asks_yes_no(part: str, options: Sequence[str]) -> bool:
     """Whether a question, one of `parts_of`, wants yes or no."""
     first = _FIRST_ASKING.search(part)
     is_inner = first is not None and bool(first['verb'])
-    is_tag = first is None and bool(_TAG.search(part))
+    is_tag = first is None and bool(_TAG.search(part) or _STATEMENT.search(part))
     return bool(_YES_NO.match(part)) or is_inner or is_tag or _are_yes_no(options)
 
 
@@ -334,7 +356,8 @@ def _parts(text: str) -> list[str]:
     sentences = _SENTENCE.split(text)
     asked = [one for one in sentences if '?' in one or re.match(rf'{_QUESTION}\b', one)]
     if asked and not _STEPS.search(text):
-        told = [one for one in sentences if one not in asked and find_names(one, ())]
+        is_short = len(_LETTERS.findall(' '.join(asked))) < _SHORT_QUESTION
+        told = [one for one in sentences if one not in asked and (is_short or find_names(one, ()))]
         text = ' '.join([*told, *asked])
     if _FACING.search(text) or _STEPS.search(text):
         return [text]
@@ -348,11 +371,14 @@ class _Reader:
         self, text: str, options: Sequence[str], labels: Sequence[str], known: Sequence[Name]
     ) -> None:
         self.text, self.options, self.labels = text, options, labels
+        is_told = bool(_STATEMENT.search(text))
+        if is_told:
+            self.text = text = text.removesuffix(' right?').removesuffix(',')
         own = find_names(text, labels)
         self.names = own or [
             name for name in known if re.search(r'\b(?:it|them|one|that)\b', text)
         ]
-        self.is_yes_no = asks_yes_no(text, options)
+        self.is_yes_no = is_told or asks_yes_no(text, options)
         self.unit = unit_of(text)
 
     def read(self) -> Reading:
@@ -460,6 +486,8 @@ class _Reader:
             r'how many (?:degrees|seconds|met|feet|minutes|turns|times)', self.text
         ):
             return self._doubt('how many of what is not clear')
+        if not self.names and re.search(r'\b(?:things|objects|items)\b', self.text):
+            return self._made([self._call('count', name='thing')], Form.NUMBER)
         if not self.names:
             return self._doubt('I do not know what is to be counted')
         if not self._are_joined():
@@ -633,10 +661,11 @@ class _Reader:
             return self._doubt('of which turn it is asked is not clear')
         which = 'last' if _LAST.search(self.text) else 'first'
         sides = [side for side in ('left', 'right') if re.search(rf'\b{side}\b', self.text)]
-        if self.is_yes_no and len(sides) == 1:
-            return self._doubt('which turn is meant is not clear')
         call = self._call('moves', what='turned', which=which)
-        return self._made([call], Form.PLACE, open_too=True)
+        if self.is_yes_no and len(sides) == 1:
+            return self._made([call], Form.YES_NO, wanted=sides[0])
+        is_open = len(sides) > 1 or not _YES_NO.match(self.text)
+        return self._made([call], Form.PLACE, open_too=is_open)
 
     def _way(self) -> Reading:
         if self.names or self.is_yes_no:
@@ -647,6 +676,10 @@ class _Reader:
         if self.names or not (self.is_yes_no or _START.search(self.text)):
             return self._doubt('which way is meant is not clear')
         call = self._call('motion', what='displacement', unit=self.unit)
+        if self.options and any(
+            re.search(rf'\b(?:{word})\b', self.text) for word in _SIDES.values()
+        ):
+            return self._made([self._call('where', name=START)], Form.PLACE, open_too=True)
         if self.is_yes_no:
             return self._made([call], Form.YES_NO, wanted='back')
         is_number = re.search(r'\bfar|distance|met|feet\b', self.text)
@@ -657,9 +690,10 @@ class _Reader:
             return self._doubt('which move is meant is not clear')
         which = 'first' if _FIRST.search(self.text) else 'last' if _LAST.search(self.text) else ''
         words = self._directions()
-        if self.is_yes_no and len(words) == 1 and not which:
-            return self._made([self._call('moves')], Form.YES_NO, wanted=words[0])
-        call = self._call('moves', which=which)
+        what = 'moved' if _SHIFT.search(self.text) and not TURNING.search(self.text) else ''
+        call = self._call('moves', what=what, which=which)
+        if self.is_yes_no and len(words) == 1:
+            return self._made([call], Form.YES_NO, wanted=words[0])
         is_either = len(words) > 1 and ' or ' in self.text
         return self._made([call], Form.TEXT, wanted=' '.join(words), open_too=is_either)
 
@@ -674,6 +708,8 @@ class _Reader:
         )
         is_all = re.search(r'\b(?:at all|around|ever|any)\b', self.text)
         call = self._call('motion', what='any' if is_all else 'now')
+        if still and re.search(r'\bor\b', self.text) and re.search(r'\bmov', self.text):
+            return self._made([call], Form.TEXT, open_too=True)
         self.is_yes_no = True
         return self._made([call], Form.YES_NO, wanted='still' if still else 'moving')
 

@@ -22,6 +22,7 @@ from embodied_r_ros.chat.protocol import (
 )
 from embodied_r_ros.common.errors import CancelledError, ConfigError, DeadlineError, ModelError
 from embodied_r_ros.common.untrusted import as_data
+from embodied_r_ros.reasoning.calling import answer_by_calls, is_repeated, run_calls
 from embodied_r_ros.reasoning.calls import (
     CALLS_PROMPT_VERSION,
     compact_prompt,
@@ -40,10 +41,11 @@ from embodied_r_ros.reasoning.completions import (
 from embodied_r_ros.reasoning.prompts import (
     build_prompt,
     image_prompt,
+    MOST_CALLS,
     Prompt,
-    REASON_PROMPT_VERSION,
+    recorded_prompt,
     REPAIR,
-    SYSTEM,
+    with_tools,
 )
 from embodied_r_ros.reasoning.question import (
     age_ns,
@@ -83,7 +85,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     import threading
 
-    from embodied_r_ros.chat.protocol import TokenAlternatives
+    from embodied_r_ros.chat.protocol import FunctionCall, TokenAlternatives
     from embodied_r_ros.reasoning.question import Listener, Look, ReasonerConfig
     from embodied_r_ros.scene.map_text import MapText
     from embodied_r_ros.types.answers import FocusText
@@ -92,6 +94,10 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.landmarks import Landmark, SceneMap
 
 
+NO_FORMAT = (
+    'the completion is not <think>…</think><answer>…</answer>, and no answer to the question can '
+    'be read in it'
+)
 # Fields of an answer that come from the model, and not from the question or the scene.
 _OF_A_MODEL = (
     'id',
@@ -113,9 +119,9 @@ _OF_A_MODEL = (
     'unit',
     'check',
     'check_reason',
-    'calls',
     'rejected',
     'has_goal',
+    'choices',
 )
 
 
@@ -126,6 +132,7 @@ class _Generation:
     start_ns: int = 0  # when it was asked, in the monotonic clock
     text: str = ''
     tokens: list[TokenAlternatives] = field(default_factory=list)
+    calls: tuple[FunctionCall, ...] = ()  # of tools, that it asks for
     first_token_ns: int = 0
     end_ns: int = 0
     ending: str = ''  # why it ended, where that is not as usual
@@ -150,17 +157,23 @@ class _PendingQuestion:
         """Whether deltas or a map are there to compare with."""
         return bool(self.deltas) or _has_map(self.question)
 
-    def messages(self) -> tuple[ChatMessage, ...]:
+    def request(self, sampling: Sampling, *, may_call: bool) -> ChatRequest:
         """What the model is told: the prompt, and what was wrong with what it said."""
-        messages = self.prompt.messages()
+        request = self.prompt.request(sampling, may_call=may_call)
         if self.repair is None:
-            return messages
+            return request
         said, reason = self.repair
-        return (
-            *messages,
-            ChatMessage('assistant', said),
-            ChatMessage('user', REPAIR.format(reason=as_data(reason))),
-        )
+        told = ChatMessage('user', REPAIR.format(reason=as_data(reason)))
+        messages = (*request.messages, ChatMessage('assistant', said), told)
+        return replace(request, messages=messages)
+
+
+def _with_calls(pending: _PendingQuestion, answer: Answer) -> _PendingQuestion:
+    """The question with what its model has called so far."""
+    if not answer.turns:
+        return pending
+    prompt = with_tools(pending.prompt, answer.turns, answer.calls)
+    return replace(pending, prompt=prompt, was_begun=False)
 
 
 def worth_looking(
@@ -214,7 +227,8 @@ def _prompt(
     if question.shown:
         return image_prompt(question.text, question.options, question.shown.image)
     parts = question.text, question.options, deltas, focus, config.memory(), question.scene_map
-    return build_prompt(*parts)
+    prompt = build_prompt(*parts)
+    return with_tools(prompt) if config.tools and not question.of_task else prompt
 
 
 def _reader_problem() -> str:
@@ -308,24 +322,27 @@ class Reasoner:
                 raise
             # Where no model answers, the tools may.
             answer = self._by_tools(pending, refusal.answer, Rung.LOCAL)
-            if answer.kind is AnswerKind.UNKNOWN:
+            has_called = refusal.code is RefusalCode.FORMAT and refusal.answer.turns
+            if answer.kind is AnswerKind.UNKNOWN and not has_called:
                 raise
         return answer
 
     def _by_tools(self, pending: _PendingQuestion, draft: Answer, rung: Rung) -> Answer:
-        """The answer that the tools of the scene give without a model."""
+        """The answer that the tools of the scene give without a model, or by its last calls."""
         question, now_ns = pending.question, pending.now_ns()
         scene = Scene(pending.deltas, question.scene_map, now_ns=now_ns)
-        found = answer_by_tools(
-            question.text, question.options, scene, takes_orders=question.takes_orders
-        )
+        found, check = self._found(question, scene), None
+        own = answer_by_calls(question.text, question.options, scene, draft.calls)
+        if own:
+            found, check, _ = combine_readings(own, found)
+        assert found  # the reader is there
         draft = replace(
             draft,
             model=ModelInfo('tools', rung=rung),
             observation_age_ns=age_ns(draft.observation_stamp_ns, now_ns),
             latency_ns=time.monotonic_ns() - pending.start_ns,
         )
-        return with_tool_answer(draft, found, self._freshness(draft, pending, now_ns))
+        return with_tool_answer(draft, found, self._freshness(draft, pending, now_ns), check)
 
     def repeat(
         self,
@@ -334,28 +351,40 @@ class Reasoner:
         answer_id: str,
         now_ns: Callable[[], int],
         image: EncodedImage | None = None,
+        prompt: Prompt | None = None,
         cancel: threading.Event | None = None,
     ) -> Answer:
         """Answer from the very prompt of another answer, sampled as that one was.
+
+        Where its model called tools, the prompt holds their results, and no more are called.
 
         Args:
             answer: The other answer, with its prompt.
             answer_id: Id that the new one gets.
             now_ns: As of `answer`.
             image: That the prompt shows; None: it shows none.
+            prompt: In place of the recorded one; None: that one.
             cancel: As of `answer`.
 
         Raises:
             Refusal: There is no answer: no model, no time, no format.
             CancelledError: `cancel` was set.
         """
-        if CALLS_PROMPT_VERSION in (answer.model.prompt_version, self._prompt_version):
+        is_of_calls = answer.model.prompt_version == CALLS_PROMPT_VERSION
+        if not prompt and (is_of_calls or self._config.writes == 'calls'):
             msg = 'calls are run over the scene, of which a prompt alone holds the names: ask anew'
             raise Refusal(RefusalCode.MODEL, msg, answer)
         start = time.monotonic_ns()
         nothing = Answer(answer_id, answer.question, AnswerKind.UNKNOWN)
         draft = replace(answer, **{name: getattr(nothing, name) for name in _OF_A_MODEL})
-        prompt = Prompt(SYSTEM, answer.prompt, SceneText(''), (image,) if image else ())
+        prompt = prompt or recorded_prompt(answer, (image,) if image else ())
+        draft = replace(
+            draft,
+            prompt=prompt.user,
+            prompt_sha256=prompt.sha256(),
+            turns=prompt.turns,
+            calls=prompt.calls,
+        )
         question = Question(answer.question, answer.options)
         pending = _PendingQuestion(
             question, (), prompt, start, now_ns, lambda phase, text: None, cancel
@@ -377,32 +406,35 @@ class Reasoner:
             Refusal: It gave no answer that can be read.
             CancelledError: The asker does not wait any more.
         """
-        is_plain = not (pending.question.shown or pending.question.of_task)
+        question = pending.question
+        is_plain = not (question.shown or question.of_task)
         if self._config.writes == 'calls':
             return self._ask_for_calls(step, end, pending, draft)
-        answer = self._attempt(step, end, pending, draft)
+        scene = Scene(pending.deltas, question.scene_map, now_ns=draft.observation_stamp_ns)
+        answer = self._attempt(step, end, pending, draft, scene)
         if not (self._config.check and is_plain and pending.is_seen):
             return answer
-        scene = Scene(
-            pending.deltas, pending.question.scene_map, now_ns=draft.observation_stamp_ns
-        )
-        found = self._found(pending.question, scene)
-        checked = with_check(answer, scene, found)
+        found = self._found(question, scene)
+        own = answer_by_calls(question.text, question.options, scene, answer.calls)
+        checked = with_check(answer, scene, found, own)
         if checked.check is not Check.UNSUPPORTED:
             return checked
         rejected = [RejectedCompletion(answer.completion, checked.check_reason, answer.model.name)]
         if left_s(end / NS_PER_S) > 2 * answer.generation_ns / NS_PER_S:
-            again = replace(pending, repair=(answer.completion, checked.check_reason))
+            again = _with_calls(pending, answer)
+            again = replace(again, repair=(answer.completion, checked.check_reason))
             with suppress(Refusal):
-                second = with_check(self._attempt(step, end, again, draft), scene, found)
+                second = self._attempt(step, end, again, answer, scene)
+                second = with_check(second, scene, found, own)
                 if second.check is not Check.UNSUPPORTED:
                     return replace(second, rejected=tuple(rejected))
                 reason = second.check_reason
                 rejected.append(RejectedCompletion(second.completion, reason, second.model.name))
         is_fresh = answer.freshness is Freshness.FRESH
         freshness = Freshness.DEGRADED if is_fresh else answer.freshness
+        computed = combine_readings(own, found)[0] if own else found
         return replace(
-            without_support(answer, found, freshness),
+            without_support(answer, computed, freshness),
             rejected=tuple(rejected),
             latency_ns=time.monotonic_ns() - pending.start_ns,
         )
@@ -458,7 +490,7 @@ class Reasoner:
         generation = _Generation()
         with _refusing(lambda: replace(draft, completion=generation.text)):
             self._generate(step, end, pending, request, generation)
-            draft = self._with_model(draft, step, end)
+            draft = self._with_model(draft, step, end, pending)
         draft = self._with_times(draft, pending, generation)
         confidence = math.exp(sum(token.logprob for token in generation.tokens))
         confidence = confidence if generation.tokens else math.nan
@@ -473,23 +505,54 @@ class Reasoner:
         )
 
     def _attempt(
-        self, step: ChatStep, end: int, pending: _PendingQuestion, draft: Answer
+        self, step: ChatStep, end: int, pending: _PendingQuestion, draft: Answer, scene: Scene
     ) -> Answer:
         """Have one model answer until a point of the monotonic clock.
+
+        Where it may, it calls tools of the scene first; after the last call that it may make, or
+        calls that it made before, it must answer.
 
         Raises:
             Refusal: It gave no answer that can be read.
             CancelledError: The asker does not wait any more.
         """
-        generation = _Generation()
-        with _refusing(lambda: replace(draft, completion=generation.text)):
-            draft = self._with_model(draft, step, end)
-            request = self._request(pending, draft.sampling)
-            self._generate(step, end, pending, request, generation)
-            # Another model may have been promoted since: the client knows now which one spoke.
-            draft = self._with_model(draft, step, end)
+        may_call = pending.prompt.has_tools and pending.is_seen and not pending.repair
+        draft, generation = self._complete(step, end, pending, draft, may_call=may_call)
+        start_ns, first_ns = generation.start_ns, generation.first_token_ns
+        while may_call and generation.calls:
+            calls = run_calls(scene, generation.calls, draft.calls, len(draft.turns) + 1)
+            for call in calls:
+                pending.listener(Phase.THINK, f'\n{call.tool}({call.request}): {call.text}\n')
+            is_loop = is_repeated(calls, draft.calls)
+            turns, calls = (*draft.turns, generation.text), [*draft.calls, *calls]
+            draft = replace(draft, turns=turns, calls=tuple(calls))
+            may_call = len(calls) < MOST_CALLS and not is_loop
+            pending = _with_calls(pending, draft)
+            draft, generation = self._complete(step, end, pending, draft, may_call=may_call)
+        generation.start_ns, generation.first_token_ns = start_ns, first_ns
         draft = self._with_times(draft, pending, generation)
         return self._read(draft, generation, draft.freshness)
+
+    def _complete(
+        self,
+        step: ChatStep,
+        end: int,
+        pending: _PendingQuestion,
+        draft: Answer,
+        *,
+        may_call: bool,
+    ) -> tuple[Answer, _Generation]:
+        """Have one model go on once; the answer with the model, and what that said."""
+        generation = _Generation()
+        with _refusing(lambda: replace(draft, completion=generation.text)):
+            draft = self._with_model(draft, step, end, pending)
+            request = pending.request(draft.sampling, may_call=may_call)
+            top_logprobs = self._config.top_logprobs if pending.question.options else 0
+            request = replace(request, top_logprobs=top_logprobs)
+            self._generate(step, end, pending, request, generation)
+            # Another model may have been promoted since: the client knows now which one spoke.
+            draft = self._with_model(draft, step, end, pending)
+        return draft, generation
 
     def _with_times(
         self, draft: Answer, pending: _PendingQuestion, generation: _Generation
@@ -587,14 +650,13 @@ class Reasoner:
         )
         return [*first, *(text for text in focus_texts if text.text.strip())]
 
-    @property
-    def _prompt_version(self) -> str:
-        is_of_calls = self._config.writes == 'calls'
-        return CALLS_PROMPT_VERSION if is_of_calls else REASON_PROMPT_VERSION
-
-    def _with_model(self, draft: Answer, step: ChatStep, end: int) -> Answer:
+    def _with_model(
+        self, draft: Answer, step: ChatStep, end: int, pending: _PendingQuestion
+    ) -> Answer:
         model = model_of(step, left_s(end / NS_PER_S))
-        return replace(draft, model=replace(model, prompt_version=self._prompt_version))
+        is_of_calls = self._config.writes == 'calls'
+        version = CALLS_PROMPT_VERSION if is_of_calls else pending.prompt.version
+        return replace(draft, model=replace(model, prompt_version=version))
 
     def _with_prompt(
         self,
@@ -614,10 +676,6 @@ class Reasoner:
             focus=tuple(focus),
         )
 
-    def _request(self, pending: _PendingQuestion, sampling: Sampling) -> ChatRequest:
-        top_logprobs = self._config.top_logprobs if pending.question.options else 0
-        return ChatRequest(pending.messages(), sampling, top_logprobs=top_logprobs)
-
     def _generate(
         self,
         step: ChatStep,
@@ -635,6 +693,7 @@ class Reasoner:
             generation.first_token_ns = generation.first_token_ns or time.monotonic_ns()
             generation.text += chunk.text
             generation.tokens += chunk.tokens
+            generation.calls += chunk.calls
             generation.ending = chunk.ending
             phase = Phase.ANSWER if '<answer>' in generation.text else Phase.THINK
             if chunk.text:
@@ -647,10 +706,7 @@ class Reasoner:
         read = read_answer(completion, draft.options, draft.prompt)
         if read is None:
             limit = draft.sampling.max_tokens
-            message = ending_problem(generation.text, generation.ending, limit) or (
-                'the completion is not <think>…</think><answer>…</answer>, and no answer to the '
-                'question can be read in it'
-            )
+            message = ending_problem(generation.text, generation.ending, limit) or NO_FORMAT
             if generation.text.strip():
                 message += f': it ends with {generation.text[-80:]!r}'
             raise Refusal(RefusalCode.FORMAT, message, draft)

@@ -41,8 +41,10 @@ _ONE_READER = 'computed by tools; nothing checked how the question was read'
 _LEAST_COVERAGE = 0.9  # of the surroundings, from which what was not seen is not there
 _LEAST_NAMES = 3  # labels with a name, from which whoever perceives is taken to name things
 _BORDER_DEG = 12.0  # nearer to a border between two sides, neither is said
+_MOST_OFF_DEG = 90.0  # what is farther off is another direction
 _BACK_M, _AWAY_M = 0.5, 1.0
 _MOST_MARKS = 4  # observations that are cited one by one
+_MOST_UNKNOWN = 0.25  # share of motions that may be unknown where no other was of a direction
 _RISE_M, _TURN_DEG = 0.15, 15.0  # from which there is a rise or a turn
 _NEAR_SHARE = 0.1  # by which a model may round a number
 _SIDES_ALONE = frozenset({'left', 'right'})
@@ -58,6 +60,10 @@ _RISES = {
     'up': r'up|higher|climb\w*|ris\w+|rose|above', 'at the same height': r'same|unchanged|neither',
     'down': r'down|lower|drop\w*|descend\w*|s[iau]nk|below',
 }  # fmt: skip
+_STILL_OR_MOVING = (
+    r'still|stand\w*|stay\w*|stationary|fixed|hover\w*|same (?:place|spot)',
+    r'mov(?:ed|es|ing)|travel\w*|walk\w*|driv\w+|went|going',
+)
 _MIDDLES = {'ahead': 0.0, 'left': 90.0, 'right': -90.0, 'behind': 180.0}
 _OPPOSITES = {'forward': 'backward', 'backward': 'forward', 'left': 'right', 'right': 'left',
               'up': 'down', 'down': 'up'}  # fmt: skip
@@ -162,7 +168,7 @@ def combine_readings(
     if (read.option_index, read.text) == (other.option_index, other.text):
         is_sound = read.has_ground and not confidence < _DOUBTFUL
         return read, Check.VERIFIED if is_sound else Check.UNCHECKED, ''
-    reason = f'The question reads two ways. {read.sentence} {other.sentence}'
+    reason = f'The question reads two ways. {read.sentence} {other.sentence} Which do you mean?'
     two = (read.text, other.text)
     nothing = ToolAnswer(
         AnswerKind.UNKNOWN, sentence=reason, results=(*read.results, *other.results),
@@ -191,7 +197,7 @@ def say(
     lacking = [result for result in results if not result.is_known]
     if lacking:
         return _unknown(reading, results, lacking[0].text)
-    guessed = [name for name in reading.names if name.is_guess and name.labels]
+    guessed = [n for n in reading.names if n.is_guess and n.labels and n.text not in n.labels]
     note = ''.join(f' (Taking {n.text!r} for the {n.labels[0]}.)' for n in guessed)
     try:
         if options:
@@ -252,6 +258,8 @@ def _short(reading: Reading, result: Result) -> str:
         return _of_list(reading, value)
     if 'bearing_deg' in result.facts and reading.form is Form.PLACE:
         return _place(result)
+    if isinstance(value, bool):
+        return 'moving' if value else 'standing still'
     if isinstance(value, float):
         return f'{abs(value) if result.unit == "deg" else value:.1f} {result.unit}'.strip()
     return _rise(result) if 'rise_m' in result.facts else str(value)
@@ -314,27 +322,45 @@ def with_tool_answer(
         unit=found.unit,
         think=found.think,
         sentence=found.sentence,
-        calls=tuple(map(call_of, found.results)),
+        choices=() if found.is_known else found.candidates,
+        calls=_calls_with(draft, found.results),
         check=check or Check.UNCHECKED,
         check_reason=_ONE_READER * (check is None) if found.is_known else found.sentence,
         freshness=freshness,
     )
 
 
-def with_check(answer: Answer, scene: Scene, found: ToolAnswer | None) -> Answer:
+def _calls_with(answer: Answer, results: Sequence[Result]) -> tuple[ToolCall, ...]:
+    """The calls that the model asked for, and what was computed beside them."""
+    asked = [call for call in answer.calls if call.turn]
+    known = {(call.tool, call.arguments) for call in asked}
+    more = (call for call in map(call_of, results) if (call.tool, call.arguments) not in known)
+    return (*asked, *more)
+
+
+def with_check(
+    answer: Answer, scene: Scene, found: ToolAnswer | None, own: ToolAnswer | None = None
+) -> Answer:
     """An answer of a model with what its comparison with the scene gave.
 
     Args:
         answer: The answer, with its completion.
         scene: What was seen.
         found: What the tools answer to the same question; None: nothing is known of that.
+        own: What the last calls of the model answer to it; None: it made none.
     """
-    computed = found if found and found.is_known else None
+    known = [each for each in (found, own) if each and each.is_known]
+    computed = known[0] if known else None
     expected = computed.results[0] if computed and len(computed.results) == 1 else None
-    verdict = check_completion(answer.completion, answer.question, answer.options, scene, expected)
+    parts = answer.completion, answer.question, answer.options, scene
+    verdict = check_completion(*parts, expected)
+    if own and computed is own and verdict.check is Check.VERIFIED:
+        verdict = check_completion(*parts)  # one reader alone verifies nothing
+        verdict = replace(verdict, reason=verdict.reason or _ONE_READER)
     check, reason = verdict.check, verdict.reason
-    if computed and check is not Check.UNSUPPORTED and contradicts(answer, computed):
-        check, reason = Check.UNSUPPORTED, f'the tools of the scene say: {computed.sentence}'
+    for each in known:
+        if check is not Check.UNSUPPORTED and contradicts(answer, each):
+            check, reason = Check.UNSUPPORTED, f'the tools of the scene say: {each.sentence}'
     if computed is None or answer.kind is AnswerKind.UNKNOWN:
         return replace(answer, check=check, check_reason=reason)
     return replace(
@@ -343,7 +369,7 @@ def with_check(answer: Answer, scene: Scene, found: ToolAnswer | None) -> Answer
         check_reason=reason,
         sentence=computed.sentence if check is Check.VERIFIED else '',
         unit=computed.unit if answer.kind is computed.kind else '',
-        calls=tuple(map(call_of, computed.results)),
+        calls=_calls_with(answer, computed.results),
     )
 
 
@@ -375,7 +401,7 @@ def _is_near(said: Quantity, computed: ToolAnswer) -> bool:
 def without_support(answer: Answer, found: ToolAnswer | None, freshness: Freshness) -> Answer:
     """What stands in the place of an answer that nothing supports: the tools', else unknown."""
     nothing = ToolAnswer(AnswerKind.UNKNOWN, sentence='Nothing that was seen supports an answer.')
-    known = found if found and found.is_known else nothing
+    known = found if found and (found.is_known or found.candidates) else nothing
     rung = replace(answer.model, name='tools', digest='', adapter='', prompt_version='')
     model = rung if found and found.is_known else answer.model
     return with_tool_answer(replace(answer, model=model, confidence=math.nan), known, freshness)
@@ -458,7 +484,8 @@ def _check_ground(reading: Reading, result: Result, scene: Scene) -> None:
         msg = f'{result.text} What I saw is known by colour and shape alone'
         raise InputError(msg)
     of_past = re.search(
-        r'\b(?:seen|saw|see|spot|notice\w*|come across|came across)\b', reading.question
+        r'\b(?:seen|saw|see|spot|notice\w*|come across|came across|was|were|ever)\b',
+        reading.question,
     )
     share = scene.coverage
     if not of_past and not share >= _LEAST_COVERAGE:
@@ -500,10 +527,13 @@ def _is_within(reading: Reading, result: Result) -> bool:
 
 def _did_move(wanted: str, result: Result) -> bool:
     counts = result.facts['counts']
+    if result.arguments[1]:  # of the first or last one alone
+        return str(result.value[0]).endswith(f' {wanted}')  # type: ignore[index]
     if any(key == f'moved {wanted}' for key in counts):
         return True
-    if result.facts['unknown']:
-        msg = f'{result.facts["unknown"]} of my motions are not known. {result.text}'
+    unknown, known = result.facts['unknown'], sum(counts.values())
+    if unknown > _MOST_UNKNOWN * (unknown + known):
+        msg = f'{unknown} of my motions are not known. {result.text}'
         raise InputError(msg)
     return False
 
@@ -586,7 +616,10 @@ def _misfit(option: str, reading: Reading, results: tuple[Result, ...], scene: S
 
 
 def _says_word(option: str, result: Result, scene: Scene) -> bool | None:
-    """Whether an option says a result that is a name, or up or down; None: it is another one."""
+    """Whether an option says a name, up or down, or moving or not; None: it is another result."""
+    if isinstance(result.value, bool):
+        said = (bool(re.search(rf'\b(?:{words})\b', option)) for words in _STILL_OR_MOVING)
+        return tuple(said) == (not result.value, result.value)
     if isinstance(result.value, str):
         named = find_names(option, scene.labels)
         is_named = any(_is_same(result.value, name, scene) for name in named)
@@ -635,10 +668,10 @@ def _is_same(word: str, name: Name, scene: Scene) -> bool:
 
 
 def _misfit_of_move(option: str, value: tuple[str, ...]) -> float:
+    """Which of the moves, the most frequent first, an option names."""
     said = directions_in(option)
-    if not said or not value:
-        return math.inf
-    return 0.0 if value[0].split()[-1] in said else math.inf
+    ranks = (rank for rank, move in enumerate(value) if move.split()[-1] in said)
+    return next(map(float, ranks), math.inf)
 
 
 def _misfit_of_direction(option: str, result: Result) -> float | None:
@@ -655,7 +688,7 @@ def _misfit_of_direction(option: str, result: Result) -> float | None:
         return None
     off = abs((result.facts['bearing_deg'] - middle + 180) % 360 - 180)
     # Of a direction and a distance, the direction counts first.
-    return float(off / 360)
+    return float(off / 360) if off <= _MOST_OFF_DEG else math.inf
 
 
 def _misfit_of_number(option: str, result: Result) -> float | None:

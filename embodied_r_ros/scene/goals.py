@@ -99,7 +99,9 @@ def _objection(answer: Answer, label: str, labels: Sequence[str]) -> str:
         return 'the answer is unknown'
     if answer.check is Check.UNSUPPORTED:
         return f'the answer {answer.text!r} has no support in what was seen'
-    texts = [answer.text, answer.sentence, *(a for call in answer.calls for a in call.arguments)]
+    # What a model asked on its way is no answer.
+    computed = [a for call in answer.calls if not call.turn for a in call.arguments]
+    texts = [answer.text, answer.sentence, *computed]
     if not any(label in first_mentions(text.lower(), labels) for text in texts):
         return f'the answer {answer.text!r} does not name the {label}'
     return ''

@@ -45,13 +45,15 @@ _IRREGULAR = {
 SHAPE_WORDS = {
     'round': ('ball', 'sphere'),
     'tall': ('pole', 'pillar', 'post', 'column', 'cylinder', 'tower'),
-    'flat': ('plate', 'slab', 'board', 'mat', 'tile'),
+    'flat': ('plate', 'slab', 'board', 'mat', 'tile', 'disc', 'disk'),
     'blocky': ('box', 'cube', 'block', 'crate', 'cuboid'),
 }
 _SHAPE_OF = {word: shape for shape, words in SHAPE_WORDS.items() for word in words}
 ANYTHING = ('object', 'objects', 'thing', 'things', 'item', 'items', 'one', 'ones', 'stuff')
 # Things whose name is more often another word: a name only where an article or number is before.
-_VERBS = frozenset({'can', 'saw', 'watch', 'stand', 'light', 'orange', 'fan', 'picture', 'cap'})
+_VERBS = frozenset(
+    {'can', 'saw', 'watch', 'stand', 'light', 'orange', 'fan', 'picture', 'cap', 'cover', 'bear'}
+)
 # Colours that are called otherwise.
 _COLOUR_NAMES = {'turquoise': 'cyan', 'violet': 'purple', 'magenta': 'pink'}
 # Groups of things that are other words, and words that resemble things.
@@ -232,6 +234,8 @@ def resolve(words: str, labels: Sequence[str]) -> Name:
     text = ' '.join(words.lower().split())
     if text in COLOUR_WORDS and text not in map(str.lower, labels):
         text = f'{text} thing'
+    if text in ANYTHING:
+        return Name(text, labels=tuple(labels), end=len(text))
     names = [n for n in find_names(text, labels) if (n.start, n.end) == (0, len(text))]
     if names:
         return names[0]

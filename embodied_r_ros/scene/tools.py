@@ -133,6 +133,11 @@ class Thing:
         """Whether its place was in view without it."""
         return self.landmark is not None and self.landmark.status is LandmarkStatus.GONE
 
+    @property
+    def is_dated(self) -> bool:
+        """Whether its stamps are known; those of a video may begin at 0."""
+        return bool(self.last_ns or self.sights)
+
     def as_landmark(self) -> Landmark:
         """The thing as one with a place."""
         assert self.position is not None
@@ -466,7 +471,7 @@ class Scene:
         return Result('things', (side,), labels, text=text, evidence=self._evidence(own))
 
     def _is_in_view(self, thing: Thing) -> bool:
-        if thing.is_gone or not thing.last_ns:
+        if thing.is_gone or not thing.is_dated:
             return False
         newest = max((delta.stamp_ns for delta in self.deltas), default=self.now_ns)
         return newest - thing.last_ns <= _IN_VIEW_NS
@@ -485,7 +490,8 @@ class Scene:
                 return _unknown('count', (name,), str(error))
             text = _sentence(str(error))
             return Result('count', (name,), 0.0, text=text, facts={'names': (found.in_words,)})
-        things = things if found.kind or found.shape else _without_pieces(things)
+        if found.colour and not (found.kind or found.shape):
+            things = _without_pieces(things)
         there = [thing for thing in things if not thing.is_gone]
         gone = len(things) - len(there)
         words = _number_of(things[0].label if len(found.labels) == 1 else found.in_words, things)
@@ -792,7 +798,7 @@ class Scene:
 
     def _seen(self, name: str, sight: str) -> Result:
         _, things = self.named(name, gone=True)
-        dated = [thing for thing in things if thing.last_ns]
+        dated = [thing for thing in things if thing.is_dated]
         if not dated:
             msg = f'when the {things[0].label} was seen is not known'
             raise NotKnownError(msg)
@@ -819,7 +825,7 @@ class Scene:
     def _began_ns(self) -> int:
         stamps = [self.deltas[0].stamp_ns] if self.deltas else []
         stamps += [point.stamp_ns for point in self.path[:1]]
-        stamps += [thing.first_ns for thing in self.all_things if thing.first_ns]
+        stamps += [thing.first_ns for thing in self.all_things if thing.is_dated]
         return min(stamps, default=0)
 
     def order(self, among: Sequence[str] = ()) -> Result:
@@ -837,7 +843,7 @@ class Scene:
             NotKnownError: It was not seen, or when is not known.
         """
         _, things = self.named(name, gone=True)
-        if not all(thing.first_ns or thing.last_ns for thing in things):
+        if not all(thing.is_dated for thing in things):
             msg = f'when the {things[0].label} was first seen is not known'
             raise NotKnownError(msg)
         return min(thing.first_ns for thing in things)

@@ -24,7 +24,7 @@ from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.serving.promotion import in_force, manifest_stamp, slot_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 ROLES = ('perceiver', 'reasoner')
 ADAPTERS = 'promoted-'  # how the names of promoted adapters begin at their server
@@ -293,6 +293,22 @@ def _settings_where_served(model: str) -> Mapping[str, Any]:
         if reasoner and reasoner.is_of(folder):
             return profile.reasoner
     return {}
+
+
+def what_leaves(sent: Iterable[tuple[str, ChatConfig | None]]) -> str:
+    """What goes to servers that are not on this machine; empty: nothing, as addresses tell.
+
+    Args:
+        sent: What is sent ('text', 'keyframes'), and to which server; None: to none.
+
+    >>> what_leaves([('text', ChatConfig('https://lab.example')), ('keyframes', ChatConfig())])
+    'text of what was seen leaves this machine, for https://lab.example'
+    """
+    away = [(what, chat.base_url()) for what, chat in sent if chat and not chat.is_loopback()]
+    whats, urls = (dict.fromkeys(each) for each in zip(*away, strict=True)) if away else ((), ())
+    verb = 'leave' if len(whats) > 1 else 'leaves'
+    text = f'{" and ".join(whats)} of what was seen {verb} this machine, for {", ".join(urls)}'
+    return text if away else ''
 
 
 def stand_in_server(name: str, role: str, rung: str) -> ChatConfig:

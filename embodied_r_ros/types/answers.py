@@ -76,6 +76,18 @@ class ToolCall:
     delta_ids: tuple[int, ...] = ()  # newer keyframes of deltas
     observations: tuple[int, ...] = ()  # the same deltas as the prompt counts them, from 1
     stamps_ns: tuple[int, ...] = ()
+    turn: int = 0  # of the model that asked for it, from 1; 0: no model did
+    request_id: str = ''  # how the model named its call
+    request: str = ''  # the arguments as the model wrote them
+    reply: str = ''  # what the model was told
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> ToolCall:
+        """Read the fields of a call, whose tuples JSON has as lists."""
+        fields: dict[str, Any] = {
+            name: tuple(each) if isinstance(each, list) else each for name, each in value.items()
+        }
+        return cls(**fields)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; a value that is no JSON stays text."""
@@ -88,6 +100,7 @@ class ToolCall:
             'value': value,
             'unit': self.unit,
             'text': self.text,
+            **({'turn': self.turn, 'request': self.request} if self.turn else {}),
             **_evidence([self]),
         }
 
@@ -154,8 +167,10 @@ class Answer:
     check: Check = Check.UNCHECKED  # of the answer given; rejected completions stay beside it
     check_reason: str = ''  # what has no support, or why nothing was checked or no goal proposed
     calls: tuple[ToolCall, ...] = ()
+    turns: tuple[str, ...] = ()  # what the model said before its calls, by turn
     rejected: tuple[RejectedCompletion, ...] = ()
     has_goal: bool = False  # a goal was proposed for it
+    choices: tuple[str, ...] = ()  # among which the person has to choose, where it is unknown
 
     def evidence(self) -> dict[str, list[Any]]:
         """What the tools' results rest on, as plain JSON values (stamps as text)."""

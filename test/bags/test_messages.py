@@ -140,10 +140,19 @@ def answer() -> answers.Answer:
                 *('distance', ('robot', 'chair'), '2.5', 'm', 'The chair is 2.5 m away.'),
                 *((3, 7), (2, 4), (2, 3), (STAMP_NS - 1, STAMP_NS)),
             ),
-            answers.ToolCall('where', ('microwave',), text='no microwave was seen'),
+            answers.ToolCall(
+                *('where', ('microwave',)),
+                text='no microwave was seen',
+                turn=1,
+                request_id='a1',
+                request='{"name": "microwave"}',
+                reply='{"error": "no microwave was seen"}',
+            ),
         ),
+        turns=('<think>Where is it?</think>',),
         rejected=(answers.RejectedCompletion('<answer>A</answer>', 'the tool says B', 'nano'),),
         has_goal=True,
+        choices=('red chair', 'blue chair'),
     )
 
 
@@ -199,28 +208,42 @@ def test_value_survives_a_recorded_message(name: str) -> None:
 
 
 ADDED = {  # to Answer, the newest first
+    'turns': ('turns',),
+    'choices': ('choices',),
     'check': ('sentence', 'unit', 'check', 'check_reason', 'calls', 'rejected', 'has_goal'),
     'wait': ('wait', 'generation'),
     'map': ('map_revision', 'landmark_ids', 'landmark_age'),
 }
+REQUEST = ('turn', 'request_id', 'request', 'reply')  # added to ToolCall with `turns`
 FIELDS = {  # of the value, where they are called otherwise
     'wait': ('wait_ns', 'generation_ns'),
     'map': ('map_revision', 'landmark_ids', 'landmark_age_ns'),
 }
 
 
-@pytest.mark.parametrize('count', range(1, 4))
+@pytest.mark.parametrize('count', range(1, len(ADDED) + 1))
 def test_an_answer_of_before_is_read_from_its_bag(count: int, tmp_path: Path) -> None:
     eras = list(ADDED)[:count]
     missing = {name for era in eras for name in ADDED[era]}
     own, kind = embodied_typestore(), 'embodied_r_msgs/msg/Answer'
     constants, fields = own.fielddefs[kind]
     kept = [field for field in fields if field[0] not in missing]
-    types = {k: v for k, v in own.fielddefs.items() if not k.endswith(('ToolCall', 'Completion'))}
+    call, types = 'embodied_r_msgs/msg/ToolCall', dict(own.fielddefs)
+    no_constants, of_calls = types[call]
+    types[call] = no_constants, [field for field in of_calls if field[0] not in REQUEST]
+    later = ('ToolCall', 'Completion') if 'calls' in missing else ()
+    types = {k: v for k, v in types.items() if not k.endswith(later)}
     store = get_typestore(Stores.EMPTY)
     store.register({**types, kind: (constants, kept)})
     whole = own_messages.answer_to_msg(BagMessageFactory(), answer())
-    old = store.types[kind](**{name: getattr(whole, name) for name, _ in kept})
+    values = {name: getattr(whole, name) for name, _ in kept}
+    if 'calls' in values:
+        names = [name for name, _ in types[call][1]]
+        values['calls'] = [
+            store.types[call](**{name: getattr(each, name) for name in names})
+            for each in whole.calls
+        ]
+    old = store.types[kind](**values)
     text = store.generate_msgdef(kind, ros_version=2)[0]
     bag = write_mcap(
         tmp_path / 'a.mcap',
@@ -231,7 +254,9 @@ def test_an_answer_of_before_is_read_from_its_bag(count: int, tmp_path: Path) ->
         [read] = read_values(reader, ['/answer'], own_messages.answer_from_msg)
     blank = answers.Answer('', '', answers.AnswerKind.UNKNOWN)
     names = [name for era in eras for name in FIELDS.get(era, ADDED[era])]
-    assert read == replace(answer(), **{name: getattr(blank, name) for name in names})
+    expected = replace(answer(), **{name: getattr(blank, name) for name in names})
+    calls = tuple(replace(c, turn=0, request_id='', request='', reply='') for c in expected.calls)
+    assert read == replace(expected, calls=calls)
 
 
 def test_unknown_values_stay_unknown() -> None:

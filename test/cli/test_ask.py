@@ -180,6 +180,27 @@ def test_map_is_asked_about(
     assert (value['answer'], value['deltas']) == ('B', 0)
 
 
+@pytest.mark.parametrize(
+    ('words', 'told'),
+    [
+        ('--model http://lab.invalid', 'text of what was seen leaves this machine, for '),
+        ('--perceiver vlm --url http://lab.invalid', 'keyframes of what was seen leaves this '),
+        (
+            '--model http://lab.invalid --perceiver vlm --url http://lab.invalid',
+            'text and keyframes of what was seen leave this machine, for http://lab.invalid',
+        ),
+        ('--model http://127.0.0.1:1', ''),
+    ],
+)
+def test_the_first_line_says_what_leaves_the_machine(
+    words: str, told: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(['ask', str(folder / 'none'), 'Where?', *words.split()]) == 2
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.startswith('embodied-r: note: ') == ('lab.invalid' in words)
+    assert told in first
+
+
 def test_a_map_that_cannot_be_read_is_one_line(
     server: ChatServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

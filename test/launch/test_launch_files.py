@@ -298,6 +298,32 @@ def test_the_pipeline_is_told_which_nodes_are_to_be_active() -> None:
     assert bringup.expected_nodes(driving, [])[3:] == ['goal_gate']
 
 
+@pytest.mark.parametrize(
+    ('reasoner', 'shadow', 'line'),
+    [
+        ('http://127.0.0.1:1', '', 'keyframes of what was seen leaves this machine, for CAM'),
+        ('http://lab.invalid', '', 'text and keyframes of what was seen leave this machine, for '
+         'http://lab.invalid, CAM'),
+        ('http://127.0.0.1:1', 'http://lab.invalid', 'text and keyframes of what was seen leave '
+         'this machine, for http://lab.invalid, CAM'),
+    ],
+)  # fmt: skip
+def test_what_leaves_the_machine_is_told(
+    tmp_path: Path, reasoner: str, shadow: str, line: str
+) -> None:
+    camera = 'https://cam.invalid'
+    profile = tmp_path / 'split.yaml'
+    profile.write_text(
+        f'clients: {{reasoner: {{url: "{reasoner}"}}, perceiver: {{url: "{camera}"}}}}'
+    )
+    given = {'model_server_url': '', 'shadow': shadow, 'profile': str(profile)}
+    (told,) = bringup.leaving(given)
+    assert ''.join(part.text for part in told.msg) == line.replace('CAM', camera)
+    assert not bringup.leaving(
+        {**given, 'model_server_url': 'http://localhost:8100', 'shadow': ''}
+    )
+
+
 def test_one_topic_for_several_cameras_is_refused() -> None:
     words = [str(FOLDER / 'embodied_r.launch.py'), 'cameras:=front,rear', 'image_topic:=/image']
     command = [sys.executable, '-c', SERVICE, *words, 'serve_models:=false']

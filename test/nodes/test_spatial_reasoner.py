@@ -37,6 +37,7 @@ from std_srvs.srv import Trigger
 
 from test.chat_server import ChatServer, Script
 from test.nodes.graph import ACTIVATE, CLEANUP, CONFIGURE, DEACTIVATE, wait_for
+from test.tool_events import of_vllm, script
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,6 +143,21 @@ def test_text_streams_as_it_is_generated(asker: Asker) -> None:
     elapsed = [msg.elapsed.sec + msg.elapsed.nanosec * 1e-9 for msg in feedback]
     assert elapsed == sorted(elapsed)
     assert elapsed[-1] > 0.08
+
+
+def test_calls_of_tools_are_fed_back_and_published(graph: Graph, server: ChatServer) -> None:
+    asker = Asker(graph, server, reasoner__tools=True).start()
+    asker.see('New: red tall object 30° right.')
+    server.play(script(*of_vllm(('things', '{}'))))
+    feedback: list[Any] = []
+    _, result = graph.goal_result(asker.goal(feedback))
+    wait_for(lambda: any('things({})' in msg.text for msg in feedback), 'the call as feedback')
+    answer = result.answer
+    assert (list(answer.turns), answer.model.prompt_version) == ([''], 'tools-1')
+    (call,) = [each for each in answer.calls if each.turn]
+    assert (call.tool, call.request) == ('things', '{}')
+    assert server.requests[-1].body['messages'][-1]['content'] == call.reply
+    assert serialize_message(asker.answers.wait(1)[0]) == serialize_message(answer)
 
 
 def test_cancel_stops_the_generation_on_the_server(asker: Asker) -> None:

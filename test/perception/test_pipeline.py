@@ -10,6 +10,7 @@ from typing import Any, TYPE_CHECKING
 import cv2
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.keyframes.selector import KeyframeReason
 from embodied_r_ros.keyframes.tracking import MotionTracker
 from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPerceiver
 from embodied_r_ros.perception.pipeline import (
@@ -59,6 +60,16 @@ def test_a_stream_becomes_one_delta_per_keyframe() -> None:
     turned = sum(delta.motion.yaw_rad for delta in deltas[1:])
     first, last = keyframes[0], keyframes[-1]
     assert turned == pytest.approx(0.2 * (last.stamp_ns - first.stamp_ns) / 1e8, abs=0.01)
+
+
+def test_a_recording_that_is_asked_about_ends_at_its_last_image() -> None:
+    still = turning(1) * 30
+    assert len(list(keyframes_of(stream(still)))) == 1
+    first, last = keyframes_of(stream(still), with_last=True)
+    assert (last.stamp_ns, last.reason) == (2_900_000_000, KeyframeReason.LAST_IMAGE)
+    assert last.reference_id == first.id
+    moving = list(keyframes_of(stream(turning()), with_last=True))
+    assert moving[-1].stamp_ns == (STEPS - 1) * 100_000_000
 
 
 def test_the_camera_is_followed_where_poses_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,10 +20,16 @@ from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.questions.collect import rows_of, RowsRecipe
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
+from embodied_r_ros.questions.row import Row
 from embodied_r_ros.questions.wordings import PLACES, WORDINGS
-from embodied_r_ros.reasoning.prompts import build_prompt, REASON_PROMPT_VERSION
+from embodied_r_ros.reasoning.prompts import (
+    build_prompt,
+    REASON_PROMPT_VERSION,
+    recorded_prompt,
+    with_tools,
+)
 from embodied_r_ros.scene.memory import MemoryConfig
-from embodied_r_ros.types.answers import Answer, AnswerKind, FocusText, Freshness
+from embodied_r_ros.types.answers import Answer, AnswerKind, FocusText, Freshness, ToolCall
 from embodied_r_ros.types.deltas import (
     change_text,
     DeltaKind,
@@ -40,8 +46,6 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-    from embodied_r_ros.questions.row import Row
 
 SECOND_NS = 1_000_000_000
 NO_IMAGE = EncodedImage(b'', 'jpeg')
@@ -220,7 +224,7 @@ def test_row_gives_the_very_prompt_that_was_answered(tmp_path: Path) -> None:
         (
             replace(answer(), model=ModelInfo('nano', prompt_version='reason-0')),
             label(LabelVerdict.RIGHT),
-            f'its prompt is not of version {REASON_PROMPT_VERSION}',
+            f'its prompt is not of version {REASON_PROMPT_VERSION} or tools-1',
         ),
     ],
 )
@@ -239,6 +243,29 @@ def test_poses_prove_what_nobody_labelled(tmp_path: Path) -> None:
     (row,) = logged_rows(write_bag(tmp_path / 'e1', [given]))
     assert (row.question_type, row.source) == ('net_displacement', 'odometry')
     assert row.solution_text() == 'ahead of the start'
+
+
+def test_a_row_holds_the_calls_of_its_model(tmp_path: Path) -> None:
+    text = answer()
+    calls = (
+        ToolCall('count', ('door',), '1.0', text='I have seen 1 door.', turn=1, request_id='a1',
+                 request='{"name": "door"}', reply='{"value": 1.0}'),
+        ToolCall('where', ('door',), text='of a reader of ours'),
+    )  # fmt: skip
+    prompt = with_tools(build_prompt(text.question, SIDES, SEEN[:4], (), DEFAULT))
+    model = replace(MODEL, prompt_version='tools-1')
+    given = replace(
+        text, turns=('Let me count.',), calls=calls, prompt_sha256=prompt.sha256(), model=model
+    )
+    (row,) = logged_rows(write_bag(tmp_path / 'e1', [given], [label(LabelVerdict.RIGHT)]))
+    asked = Row.from_json(row.to_json()).prompt(MemoryConfig())
+    assert asked.sha256() == given.prompt_sha256
+    assert asked.messages() == recorded_prompt(given).messages()
+    assert [message.role for message in asked.messages()] == [
+        'system', 'user', 'assistant', 'tool',
+    ]  # fmt: skip
+    for other in (row.without_calls(), row.without_scene()):
+        assert not other.prompt(MemoryConfig()).has_tools
 
 
 def test_answers_do_not_go_with_deltas_that_were_not_read(tmp_path: Path) -> None:

@@ -130,6 +130,8 @@ def test_solution_as_text() -> None:
         ({'focus': ['seen']}, "focus 'seen' is not readable"),
         ({'focus': [{'keyframe_id': 0, 'stamp_ns': 5, 'text': 7}]}, 'is not readable'),
         ({'meta': [1]}, r'meta is \[1\], expected an object'),
+        ({'meta': {'tools': {'turns': ['a']}}}, 'tools of meta is .*: expected turns and calls'),
+        ({'meta': {'tools': {'turns': [], 'calls': [{'x': 1}]}}}, 'expected turns and calls'),
     ],
 )
 def test_bad_field_is_named_with_its_place(

@@ -61,6 +61,7 @@ def test_a_question_that_reads_two_ways_is_not_answered() -> None:
     assert answer.kind is AnswerKind.UNKNOWN
     assert 'reads two ways' in answer.sentence
     assert 'My first move' in answer.sentence
+    assert answer.choices == ('turned left', 'to the left')
     alone = ask(client, WHICH, TURNED, 2.5, writes='calls', check=False)
     assert alone.text == 'turned left'
 

@@ -12,7 +12,7 @@ from embodied_r_ros.reasoning.reading import embed, kinds_of, read_question
 from embodied_r_ros.reasoning.saying import answer_by_tools
 from embodied_r_ros.scene.tools import Scene
 from embodied_r_ros.types.answers import AnswerKind
-from embodied_r_ros.types.deltas import SemanticDelta
+from embodied_r_ros.types.deltas import DeltaKind, Motion, MotionSource, SemanticDelta
 from embodied_r_ros.types.landmarks import Landmark, PathPoint, SceneMap
 import numpy as np
 import pytest
@@ -74,6 +74,10 @@ def ask(question: str, *options: str, place: SceneMap = HOME) -> str:
         ("what's in the refrigerator?", 'unknown'),
         ('did you see the lamp more than twice', 'unknown'),
         ('where is the moon', 'unknown'),
+        ('how many things did you see in all?', '7'),
+        ('can you still see the fridge?', 'unknown'),
+        ('Wie viele Stühle gibt es?', 'unknown'),
+        ('Sind wir wieder da, wo wir losgefahren sind?', 'unknown'),
         ('', 'unknown'),
     ],
 )
@@ -122,6 +126,62 @@ def test_options_are_chosen_and_ties_are_not() -> None:
     assert ask('How many chairs are there?', '1', '2', '3', '4') == '2'
     twins = SceneMap((landmark('cup', 1, 0), landmark('box', -1, 0)), HOME.path[:1])
     assert ask('Which is nearer, the cup or the box?', place=twins) == 'unknown'
+
+
+def moved(*actions: str) -> Scene:
+    """A scene of keyframes, each a second after the other, and the motions between them."""
+    motions = [motion_of_action(action) for action in actions]
+    deltas = [SemanticDelta(S, DeltaKind.FIRST, 0, 0)]
+    for n, (action, motion) in enumerate(zip(actions, motions, strict=True), 1):
+        stamp_ns = (n + 1) * S
+        change = SemanticDelta(stamp_ns, DeltaKind.CHANGE, n, n - 1, action=action, motion=motion)
+        deltas.append(change)
+    return Scene(deltas)
+
+
+def motion_of_action(action: str) -> Motion:
+    if not action:
+        return Motion()
+    yaw = math.radians({'turned left 30°': 30, 'turned right 20°': -20}.get(action, 0))
+    x, y = {'moved forward': (1.0, 0.0), 'moved left': (0.0, 1.0)}.get(action, (0.0, 0.0))
+    return Motion(MotionSource.TWO_VIEW, yaw, 0.0, 0.0, (x, y, 0.0), confidence=0.9)
+
+
+def said(scene: Scene, question: str, *options: str) -> str:
+    return answer_by_tools(question, options, scene).text or 'unknown'
+
+
+def test_moving_or_standing_still() -> None:
+    moving, still = moved('moved forward'), moved('stationary')
+    question = 'Is the camera moving or standing still?'
+    assert (said(moving, question), said(still, question)) == ('moving', 'standing still')
+    for scene, word in ((moving, 'moved around'), (still, 'stayed on one spot')):
+        assert (
+            said(scene, 'Has the camera moved at all?', 'moved around', 'stayed on one spot')
+            == word
+        )
+
+
+def test_the_most_frequent_move_that_options_name_is_meant() -> None:
+    scene = moved('turned left 30°', 'turned left 30°', 'moved forward')
+    assert said(scene, 'How did you move?', 'forwards', 'backwards') == 'forwards'
+
+
+def test_the_last_turn_is_told_from_the_first() -> None:
+    scene = moved('turned left 30°', 'moved forward', 'turned right 20°')
+    assert said(scene, 'your last turn was to the left, right?') == 'no'
+    assert said(scene, 'did you turn left first?') == 'yes'
+
+
+def test_a_few_unknown_motions_leave_a_move_out_and_many_do_not() -> None:
+    question = 'did you move backwards?'
+    assert said(moved(*['moved forward'] * 5, ''), question) == 'no'
+    assert said(moved('moved forward', ''), question) == 'unknown'
+
+
+def test_an_option_on_the_other_side_is_none() -> None:
+    options = 'to the right, 1 m', 'a number of turns'
+    assert ask('Where is the door now?', *options) == 'unknown'
 
 
 def test_a_turn_of_more_than_half_a_circle_is_to_the_side_of_its_turn() -> None:

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from importlib.util import module_from_spec, spec_from_file_location
+from itertools import chain
 import os
 from pathlib import Path
+import re
 import subprocess
 import sys
 from typing import Any
@@ -56,7 +58,7 @@ def test_opencv_is_asked_for_where_a_sourced_ros_has_none(
 ) -> None:
     bootstrap.SOURCED_ROS, bootstrap.VENV = 'jazzy', tmp_path
     bootstrap.system_says = lambda code: probed
-    options = bootstrap.pinned_requirements()
+    options = bootstrap.pinned_requirements(of_demo=False)
     assert options[:2] == ['-c', tmp_path / 'constraints.txt']
     assert ('opencv-python-headless' in options) is asked_for
     assert '-r' not in options
@@ -64,7 +66,7 @@ def test_opencv_is_asked_for_where_a_sourced_ros_has_none(
 
 def test_wheels_of_ros_are_installed_where_none_is_sourced(bootstrap: Any) -> None:
     bootstrap.SOURCED_ROS = ''
-    options = [str(option) for option in bootstrap.pinned_requirements()]
+    options = [str(option) for option in bootstrap.pinned_requirements(of_demo=False)]
     assert [Path(options[index + 1]).name for index in (0, 2, 4)] == [
         'constraints.txt',
         'ros.txt',
@@ -76,19 +78,21 @@ def test_wheels_of_ros_are_installed_where_none_is_sourced(bootstrap: Any) -> No
 UNUSED = {'gpu'}
 
 
-@pytest.mark.parametrize(
-    ('ros', 'with_torch', 'left_out'),
-    [
-        ('', True, set()),
-        ('jazzy', True, {'view'}),
-        ('', False, {'serve', 'train'}),
-    ],
-)
+@pytest.mark.parametrize(('ros', 'left_out'), [('', set()), ('jazzy', {'view'})])
 def test_every_extra_that_the_tests_use_is_installed(
-    bootstrap: Any, ros: str, with_torch: bool, left_out: set[str]
+    bootstrap: Any, ros: str, left_out: set[str]
 ) -> None:
-    bootstrap.SOURCED_ROS, bootstrap.WITH_TORCH = ros, with_torch
-    assert set(options_of_setup()['extras_require']) - set(bootstrap.extras()) == left_out | UNUSED
+    bootstrap.SOURCED_ROS = ros
+    own = set(bootstrap.extras(of_demo=False))
+    assert set(options_of_setup()['extras_require']) - own == left_out | UNUSED
+
+
+def test_the_demo_needs_no_torch(bootstrap: Any) -> None:
+    asked = options_of_setup()
+    own = [asked['extras_require'][name] for name in bootstrap.extras(of_demo=True)]
+    wanted = {re.split('[^a-z_]', name)[0] for name in chain(asked['install_requires'], *own)}
+    assert 'xllamacpp' in wanted
+    assert not wanted & {'torch', 'transformers', 'mujoco', 'ray', 'trl'}
 
 
 def test_pandas_goes_with_numpy_of_the_system(bootstrap: Any) -> None:
@@ -126,7 +130,7 @@ def test_a_python_that_is_not_that_of_ros_is_refused(bootstrap: Any) -> None:
     bootstrap.SOURCED_ROS = 'jazzy'
     bootstrap.system_says = lambda code: ''
     with pytest.raises(SystemExit, match=r'jazzy, but Python .* cannot import rclpy'):
-        bootstrap.check_machine()
+        bootstrap.check_machine(of_demo=False)
 
 
 @pytest.mark.parametrize(('ros', 'python'), [('', 'python3.11'), ('jazzy', 'python3')])

@@ -104,6 +104,10 @@ def test_an_answer_names_the_landmark_in_its_text_its_sentence_or_a_call(
         ({'text': '', 'kind': AnswerKind.UNKNOWN}, '^the answer is unknown$'),
         ({'text': '3', 'kind': AnswerKind.NUMBER}, "^the answer '3' does not name the refrig"),
         ({'text': 'chair'}, "^the answer 'chair' does not name the refrigerator$"),
+        (
+            {'text': 'chair', 'calls': (ToolCall('where', ('fridge',), turn=1),)},
+            "^the answer 'chair' does not name the refrigerator$",
+        ),
         ({'check': Check.UNSUPPORTED}, "^the answer 'the fridge' has no support"),
         ({'check': Check.UNSUPPORTED, 'question': 'Go to where it is cold.'}, 'has no support'),
     ],

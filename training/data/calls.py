@@ -67,9 +67,10 @@ _FILE = read_yaml(_WORDINGS / 'calls.yaml')  # words of questions, and the calls
 _HELD_OUT_SHARE = 0.15  # of the wordings of a call
 _TRAINED = ('household', 'idioms', 'second_language')
 _HELD_OUT = ('survey', 'fresh')
-_OF_ROOM = 48  # questions put together at random about each room
+_OF_ROOM = 64  # questions put together at random about each room
 _ABSENT, _UNANSWERABLE, _TWO, _SYNONYM = 0.12, 0.07, 0.08, 0.25  # shares
 _LOWER, _UNMARKED, _MISTYPED, _OPENED, _CLOSED = 0.5, 0.4, 0.15, 0.2, 0.1
+_OF_PEOPLE = 0.5  # share of these that people asked
 _FOREIGN_KEPT = 0.35  # share of the questions of kinds that no tool answers
 _COLOURED, _NAMED = 0.5, 0.2  # share of rooms, and of these such with names
 _OPTIONAL = 0.3  # share of the questions put together that have options, where there are some
@@ -88,6 +89,7 @@ CALL_WORDS = {
     call: tuple(map(_with_fragments, patterns)) for call, patterns in _FILE['calls'].items()
 }
 CALL_OPTIONS = {call: tuple(map(tuple, options)) for call, options in _FILE['options'].items()}
+PEOPLE_WORDS = {call: tuple(texts) for call, texts in read_yaml(_WORDINGS / 'people.yaml').items()}
 OPENERS, CLOSERS, JOINTS = (tuple(_FILE[name]) for name in ('openers', 'closers', 'joints'))
 YES_NO = (('yes', 'no'), ('no', 'yes'), ('yes', 'no', 'unknown'))
 
@@ -103,6 +105,14 @@ def held_out(call: str) -> tuple[str, ...]:
 def for_training(call: str) -> tuple[str, ...]:
     """The wordings of a call for training."""
     return CALL_WORDS[call][: len(CALL_WORDS[call]) - len(held_out(call))]
+
+
+def _for_test(call: str) -> tuple[str, ...]:
+    return held_out(call) or for_training(call)
+
+
+def _weight(call: str) -> float:
+    return 3.0 if len(CALL_WORDS[call]) > 9 else 1.0
 
 
 # Questions of `random_maps`, in other words.
@@ -292,7 +302,14 @@ class _Writer:
         """A question that is put together at random."""
         if rng.random() < _UNANSWERABLE:
             return self._unanswerable(split, scene, names, rng)
-        drafts = [self._one(split, scene, names, rng) for _ in range(1 + (rng.random() < _TWO))]
+        if split != 'test' and rng.random() < _OF_PEOPLE:
+            question, call, options = self._one(PEOPLE_WORDS, scene, names, rng)
+            return _Draft('people', _noisy(question, rng, 0.5), options, call, is_given=True)
+        words = {
+            call: (for_training if split != 'test' else _for_test)(call) for call in CALL_WORDS
+        }
+        count = 1 + (rng.random() < _TWO)
+        drafts = [self._one(words, scene, names, rng) for _ in range(count)]
         call = ' + '.join(draft[1].strip() for draft in drafts)
         options = drafts[0][2] if len(drafts) == 1 else ()
         if len(drafts) > 1 and 'unknown()' in call:
@@ -304,14 +321,17 @@ class _Writer:
         return _Draft(kind, _noisy(question, rng, 1.0), options, f' {call}')
 
     def _one(
-        self, split: str, scene: Scene, names: Sequence[str], rng: Random
+        self,
+        words: dict[str, tuple[str, ...]],
+        scene: Scene,
+        names: Sequence[str],
+        rng: Random,
     ) -> tuple[str, str, tuple[str, ...]]:
         """Words, calls and options of one question."""
-        choices = list(CALL_WORDS)
-        weights = [3.0 if len(CALL_WORDS[c]) > 9 else 1.0 for c in choices]
-        kind = call = rng.choices(choices, weights)[0]
-        texts = for_training(call) if split != 'test' else held_out(call) or for_training(call)
-        text = expand_pattern(rng.choice(texts), rng)
+        is_of_people = words is PEOPLE_WORDS
+        weights = [len(words[c]) if is_of_people else _weight(c) for c in words]
+        kind = call = rng.choices(list(words), weights)[0]
+        text = expand_pattern(rng.choice(words[call]), rng)
         slots = [slot for slot in 'xyz' if re.search(rf'\{{(a?{slot}s?)\}}', text + call)]
         spoken_names = []
         for slot, label in zip(slots, _labels_for(slots, scene, rng), strict=False):
@@ -351,11 +371,12 @@ class _Draft:
     options: tuple[str, ...]
     call: str
     solution: str | None = None  # None: what the calls give
+    is_given: bool = False  # by a person: right, also where the question's words are not read
 
     @property
     def may_be_unread(self) -> bool:
         """Whether the solution says that nothing is known."""
-        return self.solution == UNKNOWN
+        return self.is_given or self.solution == UNKNOWN
 
     def fits(self, outcome: Sequence[str]) -> bool:
         """Whether an outcome is the solution."""

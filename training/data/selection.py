@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.questions.row import read_rows
+from embodied_r_ros.questions.row import read_rows, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from embodied_r_ros.questions.row import Row
 
 
 @dataclass(kw_only=True)
@@ -53,7 +51,7 @@ def rows_of_kinds(files: Sequence[str], kinds: Sequence[str], split: str) -> Ite
     """
     kinds_in_rows = set()
     for file in files:
-        for row in read_rows(Path(file)):
+        for row in map(Row.without_calls, read_rows(Path(file))):
             if row.split == split and (not kinds or row.question_type in kinds):
                 kinds_in_rows.add(row.question_type)
                 yield row
@@ -74,7 +72,7 @@ def rows_of_split(file: Path, split: str | None) -> list[Row]:
     """
     splits: Counter[str] = Counter()
     rows = []
-    for row in read_rows(file):
+    for row in map(Row.without_calls, read_rows(file)):
         splits[row.split] += 1
         if split in (None, row.split):
             rows.append(row)

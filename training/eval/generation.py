@@ -17,7 +17,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.cache import cache_key, ReplyCache
 from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.protocol import ChatRequest, ending_problem
+from embodied_r_ros.chat.protocol import ending_problem
 from embodied_r_ros.chat.settings import ChatConfig, model_digest
 from embodied_r_ros.common.errors import InputError, ModelError
 import PIL.Image
@@ -132,7 +132,7 @@ def _from_server(url: str, prompts: Sequence[Prompt], sampling: Sampling, keep: 
 
     def complete(prompt: Prompt) -> str:
         """Keep a completion, and say why it may be incomplete."""
-        chunks = list(client.stream(ChatRequest(prompt.messages(), sampling), _DEADLINE_S))
+        chunks = list(client.stream(prompt.request(sampling), _DEADLINE_S))
         text = ''.join(chunk.text for chunk in chunks)
         keep(prompt, text)
         return ending_problem(text, chunks[-1].ending if chunks else '', sampling.max_tokens)

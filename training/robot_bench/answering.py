@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeVar
 from embodied_r_ros.arm.proposal import task_sentence
 from embodied_r_ros.chat.cache import cache_key
 from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.protocol import ChatRequest
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import InputError, ModelError
 from embodied_r_ros.reasoning.prompts import build_prompt
@@ -129,7 +128,7 @@ class Respondent:
         key = cache_key(self.identity, *map(str, astuple(self._sampling)), prompt.sha256())
         text = self._cache.get(key)
         if text is None:
-            request = ChatRequest(prompt.messages(), self._sampling)
+            request = prompt.request(self._sampling)
             text = ''.join(chunk.text for chunk in self._client.stream(request, _DEADLINE_S))
             self._cache.put(key, text)
         return text
