@@ -48,7 +48,6 @@ extras = {
         'datasets',
         'gguf',
         'jinja2>=3.0',
-        'matplotlib',
         'peft',
         'pytorch_optimizer',
         'safetensors',

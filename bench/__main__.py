@@ -2,8 +2,8 @@
 """`python -m bench [NAME [OPTION…]]`: measure speed and quality against baselines and budgets.
 
 Without a name, all benches run as they are, each in a process of its own, but for the soak, which
-takes its time, the boot, which needs an installation, and those that need a GPU or files;
-with one, its options are listed by --help, and --markdown PAGE.md puts its tables into a document.
+takes its time, the boot, which needs an installation, and those that need files;
+with one, its options are listed by --help.
 Exit code 1 says that a budget is not met, or that a bench did not come to its end.
 """
 
@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.processes import tie_command
 
-from training.eval.document_tables import add_markdown_option
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -34,7 +32,6 @@ BENCHES = {
     'faults': 'model servers that die, hang and lie: callbacks of the nodes, answers, recovery',
     'episodes': 'what a recording loses when it is killed or cut, and how long repair takes',
     'fleet': 'recordings on Ray: overhead, cores, 100,000 that take no time',
-    'gpu': 'memory and speed on a GPU: the shapes of large models, a GRPO step',
     'keyframes': 'overlap against rendered truth, time per image, rate from a bag',
     'keypoints': 'keypoints of demonstrations against those known by construction',
     'live': 'a live camera over DDS: images lost, latency, share of a core',
@@ -51,7 +48,7 @@ BENCHES = {
 }
 
 
-_ALONE = {'soak', 'boot', 'gpu', 'questions'}
+_ALONE = {'soak', 'boot', 'questions'}
 _ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -60,8 +57,6 @@ def run(name: str, arguments: list[str]) -> int:
     bench = import_module(f'bench.{name}')
     parser = argparse.ArgumentParser(prog=f'python -m bench {name}', description=bench.__doc__)
     bench.add_arguments(parser)
-    if hasattr(bench, 'TABLES'):
-        add_markdown_option(parser)
     args = parser.parse_args(arguments)
     try:
         return int(bench.main(args))

@@ -24,11 +24,9 @@ from embodied_r_ros.serving.servers import served_model
 from embodied_r_ros.sim.arm.trials import baseline, TrialPlan
 from embodied_r_ros.sim.runs import SimArmConfig
 from embodied_r_ros.types.answers import AnswerKind
-from scipy.stats import binomtest
 from tqdm import tqdm
 
 from training.data.arm_trials import oracle, robot_of, run_trial
-from training.eval.document_tables import DocumentTable, write_tables
 
 if TYPE_CHECKING:
     import argparse
@@ -44,9 +42,6 @@ _USUAL = TrialConfig()
 # Who chooses without a model, by name, and what the simulation calls that.
 _CHOOSERS = {'expert': 'oracle', 'random': 'random', 'nearest': 'nearest'}
 BASELINES = tuple(_CHOOSERS)
-_LEADS = ('policy', 'oracle', *BASELINES)
-SUCCESS = DocumentTable('bench arm_policy', 'success', ('', *_LEADS))
-TABLES = (SUCCESS,)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,18 +78,7 @@ def main(args: argparse.Namespace) -> int:
             print(f'{task}, {len(plans)} trials: {rates}', flush=True)
             if args.json:
                 args.json.write_text(json.dumps(figures, indent=2) + '\n')
-    write_tables(args, {SUCCESS: [table_row(row, args.episodes) for row in figures]})
     return 0
-
-
-def table_row(figures: dict[str, Any], trials: int) -> tuple[str, ...]:
-    """Rates of a task; that of the policy with its 95 % interval (Wilson)."""
-    rates = {name: figures[name]['success_rate'] for name in _LEADS if name in figures}
-    cells = {name: f'{rate:.2f}' for name, rate in rates.items()}
-    if 'policy' in rates:
-        ends = binomtest(round(rates['policy'] * trials), trials).proportion_ci(method='wilson')
-        cells['policy'] += f' ({ends.low:.2f} to {ends.high:.2f})'
-    return figures['task'], *(cells.get(name, '') for name in _LEADS)
 
 
 def measure(

@@ -32,7 +32,6 @@ from embodied_r_ros.types.geometry import Pose
 import numpy as np
 
 from bench.report import Budget, print_budgets
-from training.eval.document_tables import DocumentTable, write_tables
 
 if TYPE_CHECKING:
     import argparse
@@ -71,10 +70,6 @@ class AskingFigures:
     answer_p50_s: float
 
 
-TIMES = DocumentTable('bench asking', 'times', ('', 'p50', 'p99'))
-TABLES = (TIMES,)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument('--asks', type=some_count, default=10, help='how often to ask')
@@ -105,12 +100,6 @@ def main(args: argparse.Namespace) -> int:
             Budget('question to answer, p50', figures.answer_p50_s, _MAP_ANSWER_LIMIT_S, 's')
         )
     print_budgets(budgets)
-    first = f'{figures.first_text_p50_s:.2f} s', f'{figures.first_text_p99_s:.2f} s'
-    rows = [
-        (f'first text (limit {_FIRST_TEXT_LIMIT_S:g} s)', *first),
-        ('whole answer', f'{figures.answer_p50_s:.2f} s', ''),
-    ]
-    write_tables(args, {TIMES: rows})
     if args.json:
         args.json.write_text(json.dumps(asdict(figures), indent=2) + '\n')
     return 0 if all(budget.is_met for budget in budgets) else 1

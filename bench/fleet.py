@@ -34,7 +34,6 @@ from embodied_r_ros.episodes.fleet_ray import FleetConfig, run_fleet
 from embodied_r_ros.episodes.manifest import find_recordings, FleetRecording
 
 from bench.report import Budget, now_mb, print_budgets
-from training.eval.document_tables import DocumentTable, write_tables
 
 if TYPE_CHECKING:
     import argparse
@@ -73,37 +72,6 @@ class SimulationFigures:
     memory_mb: tuple[float, ...]  # of the driver, at tenths of the recordings
 
 
-TIMES = DocumentTable(
-    'bench fleet',
-    'times',
-    (
-        'at once', 'plain `collect`', '`--ray local`', 'of it start and end',
-        f'ratio of work (limit {1 + _MOST_OVERHEAD:.2f})',
-    ),
-)  # fmt: skip
-TABLES = (TIMES,)
-
-
-def table_rows(figures: Sequence[FleetFigures]) -> list[tuple[Any, ...]]:
-    """One row for each number of recordings at once."""
-    plain = {f.actors: f for f in figures if f.way == 'plain'}
-    return [
-        (
-            f.actors,
-            _time(plain[f.actors]),
-            _time(f),
-            f'{f.start_s:.1f} s more',
-            f'{f.work_s / plain[f.actors].work_s:.2f}',
-        )
-        for f in figures
-        if f.way == 'ray'
-    ]
-
-
-def _time(f: FleetFigures) -> str:
-    return f'{f.work_s:.1f} s, {60 * f.recordings / f.work_s:.1f} recordings/min'
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add = parser.add_argument
@@ -132,7 +100,6 @@ def main(args: argparse.Namespace) -> int:
     print(table(figures, simulated, args.duration))
     budgets = budgets_of(figures, simulated)
     print_budgets(budgets)
-    write_tables(args, {TIMES: table_rows(figures)})
     if args.json:
         report = {'runs': [asdict(figure) for figure in figures], 'simulation': asdict(simulated)}
         report['budgets'] = [budget.to_json() for budget in budgets]

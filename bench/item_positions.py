@@ -25,7 +25,6 @@ from embodied_r_ros.types.vocabulary import Detection
 import numpy as np
 
 from bench.real_sequences import read_sequence
-from training.eval.document_tables import DocumentTable, percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -269,28 +268,6 @@ def measure(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
         ways = WAYS if has_boxes else WAYS[:-1]
         figures[sequence.name] = {way: summary(placements(scene, way)) for way in ways}
     return figures
-
-
-POSITIONS = DocumentTable(
-    'bench perception',
-    'positions',
-    ('', 'placed by', 'items, of these placed', 'error, median', 'p90'),
-)
-
-
-def table_rows(figures: dict[str, dict[str, dict[str, float]]]) -> list[tuple[str, ...]]:
-    """One row per sequence and way."""
-    return [
-        (
-            f'`{sequence}`',
-            way,
-            f'{row["items"]:.0f}, {percent(row["placed"])}',
-            f'{row["off_m_p50"]:.2f} m, {row["off_percent_p50"]:.2g} %',
-            f'{row["off_m_p90"]:.2f} m, {row["off_percent_p90"]:.2g} %',
-        )
-        for sequence, ways in figures.items()
-        for way, row in ways.items()
-    ]
 
 
 def print_figures(figures: dict[str, dict[str, dict[str, float]]]) -> None:

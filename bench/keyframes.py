@@ -36,7 +36,6 @@ from bench.real_sequences import find_sequences, read_sequence, TrueOverlap
 from bench.real_sequences import true_overlap as true_real_overlap
 from bench.rendered_paths import PATHS, render_path, true_overlap
 from bench.report import Budget, print_budgets
-from training.eval.document_tables import DocumentTable, percent, write_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -358,68 +357,6 @@ def _real_budgets(real: dict[str, Any]) -> list[Budget]:
     ]
 
 
-SELECTION = DocumentTable(
-    'bench keyframes', 'selection', ('references', '', 'published', 'ours', 'limit')
-)
-TIMES = DocumentTable(
-    'bench keyframes',
-    'times',
-    (
-        'processor time per image, mean', 'published', 'choosing keyframes',
-        'with the motion followed', 'limit',
-    ),
-)  # fmt: skip
-TABLES = (SELECTION, TIMES)
-
-
-def selection_rows(overlap: dict[str, Any], real: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Errors of both methods, by whose references and on what."""
-    sources: dict[str, dict[str, Any]] = {
-        'rendered': {name: {ref: overlap[name][ref]['all'] for ref in ('true', 'own')}
-                     for name in METHODS},
-        **real,
-    }  # fmt: skip
-    rows: list[tuple[str, ...]] = []
-    for source, figures in sources.items():
-        for references, who in (('true', 'truth'), ('own', 'own')):
-            ours, theirs = (figures[name][references] for name in ('ours', 'official'))
-            limit = max(theirs['mean_absolute_error'] / 2, _SURE_ERROR)
-            errors_of = (_error_text(theirs), _error_text(ours), f'{limit:.3f}')
-            rows.append((who, f'overlap error, {source}', *errors_of))
-            most = _most_wrong(theirs, source, references)
-            rows.append((who, f'wrong, {source}', _wrong_text(theirs), _wrong_text(ours), most))
-    return rows
-
-
-def _most_wrong(theirs: dict[str, float], source: str, references: str) -> str:
-    """The limit of wrong decisions: half of theirs, on recordings as many as theirs; or none."""
-    share = theirs['wrong_decisions']
-    if source == 'rendered':
-        return percent(share / 2, 1)
-    return percent(share, 1) if references == 'own' else ''
-
-
-def _error_text(figures: dict[str, float]) -> str:
-    return f'{figures["mean_absolute_error"]:.3f} ({figures["mean_error"]:+.3f})'
-
-
-def _wrong_text(figures: dict[str, float]) -> str:
-    shares = figures['wrong_decisions'], figures['wrong_of_all_decisions']
-    return ', all '.join(percent(share, 1) for share in shares)
-
-
-def time_rows(times: dict[int, dict[str, dict[str, float]]]) -> list[tuple[str, ...]]:
-    """Times of both methods, and ours as shares of the published one."""
-    rows: list[tuple[str, ...]] = []
-    for (width, height), limit in ((_VGA, 'half'), (_FULL_HD, 'a fifth')):
-        theirs, *ours = (
-            times[height][name]['mean_ms'] for name in ('official', 'ours', _FOLLOWED)
-        )
-        cells = [f'{ms:.1f} ms ({ms / theirs:.2f})' for ms in ours]
-        rows.append((f'{width}x{height}', f'{theirs:.1f} ms', *cells, limit))
-    return rows
-
-
 def _print_overlap(overlap: dict[str, Any]) -> None:
     print('overlap error (mean error), wrong decisions, by the references of')
     print(f'{"":26}{"the truth":28}each method')
@@ -480,8 +417,6 @@ def main(args: argparse.Namespace) -> int:
     )
     budgets = _budgets(overlap, times, rate) + (_real_budgets(real) if real else [])
     print_budgets(budgets)
-    tables = {SELECTION: selection_rows(overlap, real), TIMES: time_rows(times)}
-    write_tables(args, tables)
     if args.json:
         figures = {
             'overlap': overlap,

@@ -32,7 +32,6 @@ import rclpy
 from sensor_msgs.msg import CompressedImage, Image
 
 from bench.report import Budget, print_budgets
-from training.eval.document_tables import DocumentTable, percent, write_tables
 
 if TYPE_CHECKING:
     import argparse
@@ -82,14 +81,6 @@ class LiveFigures:
         return self.sent - self.arrived
 
 
-IMAGES = DocumentTable(
-    'bench live',
-    'images',
-    ('sent', 'arrived', 'evaluated', 'image stamp to `keyframe`, p50', 'p99', 'share of a core'),
-)
-TABLES = (IMAGES,)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument('--seconds', type=float, default=60.0, help='how long to send images')
@@ -110,9 +101,6 @@ def main(args: argparse.Namespace) -> int:
         f'(p50), {figures.latency_p99_s * 1e3:.1f} ms (p99)'
     )
     print_budgets(budgets)
-    latencies = [f'{1e3 * s:.2g} ms' for s in (figures.latency_p50_s, figures.latency_p99_s)]
-    counts = figures.sent, figures.arrived, figures.evaluated
-    write_tables(args, {IMAGES: [(*counts, *latencies, percent(figures.core_share))]})
     if args.json:
         met = [budget.to_json() for budget in budgets]
         args.json.write_text(json.dumps({**asdict(figures), 'budgets': met}, indent=2) + '\n')

@@ -34,10 +34,9 @@ from tqdm import tqdm
 
 from bench import item_positions, real_words
 from bench.baselines import orb_motion
-from training.eval.document_tables import DocumentTable, percent, write_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from embodied_r_ros.keyframes.selector import Keyframe
     from embodied_r_ros.types.deltas import Item, Motion, SemanticDelta
@@ -247,52 +246,6 @@ def _median_p90(name: str, values: NDArray[np.float64]) -> dict[str, float]:
     return {f'{name}_median': median, f'{name}_p90': p90}
 
 
-_NAMES = {
-    'odometry': 'odometry',
-    'intrinsics': 'intrinsics',
-    'learned': 'camera learned',
-    'assumed': 'camera assumed (70°)',
-    BASELINE: BASELINE,
-}
-ROOMS = DocumentTable('bench perception', 'rooms', ('', *_NAMES.values()))
-TABLES = (ROOMS, item_positions.POSITIONS, real_words.WORDS)
-
-
-def table_rows(figures: dict[str, dict[str, float]]) -> list[list[str]]:
-    """The figures of rooms, a column for each mode; what a mode has not is empty."""
-    slowest_ms = figures[BASELINE]['ms_per_pair_median']
-
-    def pair(name: str) -> Callable[[dict[str, float]], str]:
-        return lambda f: _both(f[f'{name}_precision'], f[f'{name}_recall'])
-
-    formats: dict[str, Callable[[dict[str, float]], str]] = {
-        'rotation error, median': lambda f: _degrees(f['rotation_deg_median']),
-        'rotation error, p90': lambda f: _degrees(f['rotation_deg_p90']),
-        'direction of translation, median': lambda f: _degrees(f['direction_deg_median']),
-        'motion words right': lambda f: percent(f['motion_right']),
-        'motion words wrong': lambda f: percent(f['motion_wrong']),
-        '"cannot tell"': lambda f: percent(f['motion_cannot_tell']),
-        'items: precision, recall': pair('item'),
-        'label right (else colour alone)': lambda f: percent(f['label_right']),
-        'bearing error, median': lambda f: _degrees(f['bearing_deg_median']),
-        'distance given': lambda f: percent(f['distance_given']),
-        'of these within 10 %': lambda f: percent(f['distance_within_10_percent']),
-        **{f'{name}: precision, recall': pair(name) for name in ('appeared', 'left', 'moved')},
-        'time per pair, share of the baseline (median)': lambda f: (
-            f'{f["ms_per_pair_median"] / slowest_ms:.2g}'
-        ),
-    }
-    return [[label, *(cell(figures[mode]) for mode in _NAMES)] for label, cell in formats.items()]
-
-
-def _degrees(angle_deg: float) -> str:
-    return '' if math.isnan(angle_deg) else f'{angle_deg:.2g}°'
-
-
-def _both(precision: float, recall: float) -> str:
-    return '' if math.isnan(precision) else f'{precision:.2f}, {recall:.2f}'
-
-
 def measure(config: IndoorConfig, seed: int, episodes: int) -> dict[str, dict[str, float]]:
     """Measure all modes on episodes of a seed."""
     tallies = {mode: PerceptionTally() for mode in (*MODES, BASELINE)}
@@ -335,11 +288,6 @@ def main(args: argparse.Namespace) -> int:
         real_figures = {'positions': positions, 'words': real_words.to_json(words)}
         if args.json:
             args.json.write_text(json.dumps(real_figures, indent=1))
-        tables = {
-            item_positions.POSITIONS: item_positions.table_rows(positions),
-            real_words.WORDS: real_words.table_rows(words),
-        }
-        write_tables(args, tables)
         return 0
     width, height = (int(side) for side in args.size.split('x'))
     config = IndoorConfig(width_px=width, height_px=height)
@@ -349,7 +297,6 @@ def main(args: argparse.Namespace) -> int:
         print(f'{name:28}' + ''.join(f'{mode[name]:14.3f}' for mode in figures.values()))
     if args.json:
         args.json.write_text(json.dumps(figures, indent=1))
-    write_tables(args, {ROOMS: table_rows(figures)})
     return 0
 
 

@@ -21,8 +21,6 @@ from embodied_r_ros.perception.pipeline import (
 from embodied_r_ros.types.deltas import CANNOT_TELL
 from tqdm import tqdm
 
-from training.eval.document_tables import DocumentTable, percent
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
@@ -83,32 +81,14 @@ def _share(truths: list[bool]) -> float:
     return sum(truths) / len(truths) if truths else math.nan
 
 
-WORDS = DocumentTable(
-    'bench perception',
-    'words',
-    (
-        'recording', 'perceiver', 'deltas', 'cannot tell the motion', 'no thing',
-        'things with a distance',
-    ),
-)  # fmt: skip
-
-
-def table_rows(rows: Sequence[Words]) -> list[tuple[Any, ...]]:
-    """One row per recording and perceiver."""
-    return [
-        (
-            f'`{row.recording}`',
-            row.perceiver,
-            row.deltas,
-            *map(percent, (row.unknown_motion, row.without_thing, row.with_distance)),
-        )
-        for row in rows
-    ]
-
-
 def print_figures(rows: Sequence[Words]) -> None:
     """Print one line per recording and perceiver."""
-    print(WORDS.text(table_rows(rows)))
+    print('recording  perceiver  deltas  cannot tell the motion  no thing  things with a distance')
+    for row in rows:
+        print(
+            f'{row.recording:10} {row.perceiver:10} {row.deltas:6} {row.unknown_motion:23.2f} '
+            f'{row.without_thing:9.2f} {row.with_distance:23.2f}'
+        )
 
 
 def to_json(rows: Sequence[Words]) -> list[dict[str, Any]]:

@@ -25,7 +25,6 @@ from embodied_r_ros.sim.indoor.episodes import generate
 from embodied_r_ros.sim.runs import IndoorConfig
 
 from bench.report import Budget, peak_mb, print_budgets
-from training.eval.document_tables import DocumentTable, write_tables
 
 if TYPE_CHECKING:
     import argparse
@@ -47,12 +46,6 @@ class RowsFigures:
     speed: float  # times real time
     cpu_speed: float  # the same by the time that it had a core for
     peak_mb: float
-
-
-ROWS = DocumentTable(
-    'bench rows', 'rows', ('deltas', 'bags', 'rows', 'times real time', 'peak memory')
-)
-TABLES = (ROWS,)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,13 +77,6 @@ def main(args: argparse.Namespace) -> int:
     print(table(by_source))
     budgets = [budget for source in _SOURCES for budget in budgets_of(source, *by_source[source])]
     print_budgets(budgets)
-    names = {'true': 'ground truth'}
-    rows = [
-        (names.get(source, source), f.bags, f.rows, f'{f.speed:.3g}', f'{f.peak_mb:.0f} MB')
-        for source, both in by_source.items()
-        for f in both
-    ]
-    write_tables(args, {ROWS: rows})
     if args.json:
         figures = {source: [asdict(f) for f in both] for source, both in by_source.items()}
         figures['budgets'] = [budget.to_json() for budget in budgets]

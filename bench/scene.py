@@ -51,10 +51,9 @@ from tqdm import tqdm
 from bench.item_positions import cabinet_scene, keyframe_of
 from bench.perception import keyframes_with_truth
 from bench.real_sequences import find_sequences, read_sequence, write_bag
-from training.eval.document_tables import DocumentTable, percent, write_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from embodied_r_ros.keyframes.selector import Keyframe
     from embodied_r_ros.types.images import StampedImage
@@ -378,27 +377,6 @@ def map_real(
         embodied_r(arguments)
 
 
-ROOMS = DocumentTable('bench scene', 'rooms', ('', 'true deltas', 'perceived', 'baseline'))
-CABINET = DocumentTable('bench scene', 'cabinet', ('placed by', 'off the middle of the cabinet'))
-TABLES = (ROOMS, CABINET)
-
-
-def room_rows(figures: dict[str, dict[str, float]]) -> list[list[str]]:
-    """The figures of rooms, a column for each kind of deltas and the baseline."""
-    formats: dict[str, Callable[[dict[str, float]], str]] = {
-        'things': lambda f: f'{f["things"]:.0f}',
-        'found': lambda f: percent(f['found']),
-        'doubled': lambda f: percent(f['doubled']),
-        'landmarks of nothing': lambda f: percent(f['false']),
-        'counts right': lambda f: percent(f['counts_right']),
-        'misplaced, median (p90)': lambda f: f'{f["off_m_p50"]:.2f} m ({f["off_m_p90"]:.2f} m)',
-        'not where it was, and at least three looks at its place': lambda f: f'{f["absent"]:.0f}',
-        'called gone, rightly': lambda f: f'{f["called_gone"]:.0f}, {f["rightly_gone"]:.0f}',
-    }
-    names = ROOMS.head[1:]
-    return [[label, *(cell(figures[name]) for name in names)] for label, cell in formats.items()]
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument('--rooms', type=some_count, default=24)
@@ -447,19 +425,7 @@ def main(args: argparse.Namespace) -> int:
         is_flat = whole <= _GROWTH * half
     if args.json:
         args.json.write_text(json.dumps(figures, indent=1))
-    write_tables(args, _tables(figures))
     return 0 if is_flat else 1
-
-
-def _tables(figures: dict[str, Any]) -> dict[DocumentTable, Sequence[Sequence[str]]]:
-    """The tables of what was measured."""
-    tables: dict[DocumentTable, Sequence[Sequence[str]]] = {}
-    if 'rooms' in figures:
-        tables[ROOMS] = room_rows(figures['rooms'])
-    if 'cabinet' in figures:
-        ways = figures['cabinet'].items()
-        tables[CABINET] = [(way, f'{row["off_m"]:.2f} m') for way, row in ways]
-    return tables
 
 
 def _print_rows(title: str, rows: dict[str, dict[str, float]]) -> None:

@@ -34,7 +34,6 @@ from trl import GRPOConfig, TrlParser
 
 from bench.report import Budget, print_budgets
 from training.data.grpo import GrpoArguments
-from training.eval.document_tables import DocumentTable, write_tables
 from training.grpo import trainer_of
 from training.run.rewards import three_rewards
 
@@ -55,19 +54,6 @@ class TrainerFigures:
 
     parts_s: dict[str, float]  # median time of each part of a step, and of the whole `step`
     completion_tokens: float  # mean
-    gpu_gib: float = 0.0  # the most memory that tensors took; 0 without a GPU
-
-
-def now_s() -> float:
-    """The time [s] when all is computed that a GPU was given, from some start."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return time.perf_counter()
-
-
-def peak_gib() -> float:
-    """The most memory of the GPU that tensors took since the peak was last forgotten [GiB]."""
-    return torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else 0.0
 
 
 class StepTimer(TrainerCallback):  # type: ignore[misc]
@@ -91,38 +77,32 @@ class StepTimer(TrainerCallback):  # type: ignore[misc]
 
         @wraps(function)
         def timed_function(*args: Any, **kwargs: Any) -> Any:
-            began_s = now_s()
+            began_s = time.perf_counter()
             try:
                 return function(*args, **kwargs)
             finally:
-                self._parts[part] += now_s() - began_s
+                self._parts[part] += time.perf_counter() - began_s
 
         return timed_function
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """A step begins."""
         self._parts.clear()
-        self._began_s = now_s()
+        self._began_s = time.perf_counter()
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
         """The gradients are there."""
-        self._optimizer_began_s = now_s()
+        self._optimizer_began_s = time.perf_counter()
 
     def on_optimizer_step(self, *_: Any, **__: Any) -> None:
         """The weights are changed."""
-        self._parts[_BACKWARD] += now_s() - self._optimizer_began_s
+        self._parts[_BACKWARD] += time.perf_counter() - self._optimizer_began_s
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         """A step is over."""
-        whole_s = now_s() - self._began_s
+        whole_s = time.perf_counter() - self._began_s
         rest_s = whole_s - sum(self._parts.values())
         self.steps.append({**self._parts, _REST: rest_s, _STEP: whole_s})
-
-
-STEPS = DocumentTable(
-    'bench training', 'steps', ('median of a step', 'plain', '`share_prefixes`', 'ratio')
-)
-TABLES = (STEPS,)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -165,8 +145,6 @@ def main(args: argparse.Namespace) -> int:
     ratio = shared.parts_s[_STEP] / plain.parts_s[_STEP]
     budget = Budget('a step with shared prefixes', ratio, _LIMIT, 'of the time without')
     print_budgets([budget])
-    cells = [(p, f'{a:.1f} s', f'{b:.1f} s', f'{b / max(a, 1e-9):.2f}') for p, a, b in times]
-    write_tables(args, {STEPS: cells})
     if args.json:
         figures = {'plain': asdict(plain), 'shared': asdict(shared), 'budgets': [budget.to_json()]}
         args.json.write_text(json.dumps(figures, indent=2) + '\n')
@@ -189,8 +167,6 @@ def make_rows(folder: Path, rooms: int, seed: int) -> Path:
 
 def measure(rows: Path, args: argparse.Namespace, *, shared: bool = True) -> TrainerFigures:
     """Train for some steps, and time each; `shared`: a prompt is read once for its group."""
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
     timer, rewards = StepTimer(), three_rewards(None)
     names = [reward.__name__ for reward in rewards]
     timed = [timer.timed(name, reward) for name, reward in zip(names, rewards, strict=True)]
@@ -206,7 +182,6 @@ def measure(rows: Path, args: argparse.Namespace, *, shared: bool = True) -> Tra
     return TrainerFigures(
         {part: float(np.median([step[part] for step in steps])) for part in parts},
         float(np.mean([log['completions/mean_length'] for log in logs[1:] or logs])),
-        peak_gib(),
     )
 
 

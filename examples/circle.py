@@ -87,7 +87,7 @@ class Circle:
         for model, report in zip((self.start, self.candidate), reports, strict=True):
             words = ('--model', model, '--json', report)
             self.step('training.evaluate', *words, *self._graded())
-        self.step('training.compare', *reports, '--html', self.out / 'comparison.html')
+        self.step('training.compare', *reports, '--json', self.out / 'comparison.json')
 
     def promote(self) -> bool:
         """Promote the candidate; tells whether the gate as it is has let it through.

@@ -22,8 +22,6 @@ from embodied_r_ros.types.answers import Sampling
 
 from training.eval.benchmarks.multiple_choice import EGOSCHEMA, ERQA, MVBENCH, URBAN_VIDEO_BENCH
 from training.eval.benchmarks.openeqa import OPENEQA
-from training.eval.benchmarks.planning import averages, EMBODIEDBENCH, VLABENCH
-from training.eval.benchmarks.pointing import ROBOSPATIAL, WHERE2PLACE
 from training.eval.benchmarks.predictions import (
     ask,
     AskedQuestions,
@@ -43,10 +41,9 @@ from training.eval.benchmarks.scores import (
     Scorer,
     summary,
 )
-from training.eval.benchmarks.spatialrgpt import SPATIALRGPT
 from training.eval.benchmarks.vsi_bench import VSI_BENCH
+from training.eval.figures import interval_text
 from training.eval.generation import model_identity
-from training.eval.report_page import interval_text
 from training.evaluate import add_budget_option, CACHE, draw_rows, opened_cache
 from training.run.command import run_command
 
@@ -60,19 +57,7 @@ if TYPE_CHECKING:
 
 BENCHMARKS = {
     benchmark.name: benchmark
-    for benchmark in (
-        VSI_BENCH,
-        URBAN_VIDEO_BENCH,
-        OPENEQA,
-        EGOSCHEMA,
-        MVBENCH,
-        ERQA,
-        WHERE2PLACE,
-        ROBOSPATIAL,
-        SPATIALRGPT,
-        VLABENCH,
-        EMBODIEDBENCH,
-    )
+    for benchmark in (VSI_BENCH, URBAN_VIDEO_BENCH, OPENEQA, EGOSCHEMA, MVBENCH, ERQA)
 }
 
 
@@ -96,7 +81,6 @@ def table(report: dict[str, Any]) -> str:
         for name, values in columns.items()
         if values['interval_95']
     ]
-    lines += [f'mean {name}: {value:.3g}' for name, value in report.get('averages', {}).items()]
     lines.append(f'questions: {report["n"]} of {report["rows"]}')
     return '\n'.join(lines)
 
@@ -139,9 +123,6 @@ def _check(args: argparse.Namespace) -> None:
     benchmark = BENCHMARKS[args.name]
     has_images, is_judged = benchmark.has_images, benchmark.judge_scores is not None
     problems = {
-        f'{args.name} has what was done in its files: leave --model and --predictions out': (
-            benchmark.stored_reply and (args.model or args.predictions or source)
-        ),
         'predictions are scored without a model: leave --model out': args.predictions
         and args.model,
         f'{args.name} brings its images with it: leave {source} out': has_images and source,
@@ -223,9 +204,7 @@ def _report(args: argparse.Namespace) -> dict[str, Any]:
     questions = draw_rows(published, args.limit, args.seed)
     known = [question for question in questions if question.truth is not None]
     replies = Replies()
-    if benchmark.stored_reply:
-        replies = Replies({question.id: benchmark.stored_reply(question) for question in known})
-    elif args.predictions:
+    if args.predictions:
         replies = _given_replies(args, {question.id for question in published})
     elif args.model:
         replies = _asked_replies(args, questions, cache)
@@ -243,8 +222,7 @@ def _report(args: argparse.Namespace) -> dict[str, Any]:
         if args.export:
             write_export(benchmark.name, args.export, questions, replies.texts)
     head = {'benchmark': benchmark.name, 'rows': len(questions), **replies.about}
-    more = {'averages': averages(known)} if benchmark.stored_reply else {}
-    return {**head, **scored, **more, 'baselines': blind}
+    return {**head, **scored, 'baselines': blind}
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import write_whole
 
-from training.eval.report_page import comparison_page, gain_text
+from training.eval.figures import gain_text
 from training.eval.statistics import paired_test
 from training.run.command import run_command
 
@@ -126,8 +126,6 @@ def _run(args: argparse.Namespace) -> int:
     comparison = compare(read_report(args.first), read_report(args.second))
     if args.json:
         write_whole(args.json, json.dumps(comparison, indent=2) + '\n', makes_folder=True)
-    if args.html:
-        write_whole(args.html, comparison_page(comparison), makes_folder=True)
     sys.stdout.write(table(comparison) + '\n')
     return 0
 
@@ -138,7 +136,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument('first', type=Path, metavar='A.json')
     parser.add_argument('second', type=Path, metavar='B.json')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the comparison here too')
-    parser.add_argument('--html', type=Path, metavar='FILE', help='and as a page to look at')
     return run_command(parser, _run, arguments)
 
 

@@ -27,6 +27,7 @@ from training.data.selection import rows_of_split
 from training.data.vision import rows_with_images
 from training.eval.arm_baselines import arm_baselines
 from training.eval.arm_baselines import table as arm_table
+from training.eval.figures import interval_text
 from training.eval.generation import generate, model_identity
 from training.eval.grading import (
     best_constant,
@@ -35,7 +36,6 @@ from training.eval.grading import (
     grade_with_consistency,
 )
 from training.eval.judging import add_judge_option, judge_of
-from training.eval.report_page import interval_text, report_page
 from training.eval.statistics import bootstrap_interval
 from training.run.command import run_command
 
@@ -306,7 +306,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_judge_option(parser)
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the report here too')
-    parser.add_argument('--html', type=Path, metavar='FILE', help='and as a page to look at')
     return parser
 
 
@@ -338,8 +337,6 @@ def _run(args: argparse.Namespace) -> int:
     report = evaluate(args.model, rows, memory, sampling, cache, judge)
     if args.json:
         write_whole(args.json, json.dumps(report, indent=2) + '\n', makes_folder=True)
-    if args.html:
-        write_whole(args.html, report_page(report), makes_folder=True)
     sys.stdout.write(table(report) + '\n')
     return 0
 

@@ -238,7 +238,7 @@ class Improvement:
         reports = [self.out / f'{name}-test.json' for name in ('start', 'candidate')]
         for folder, report in zip((self.start, candidate), reports, strict=True):
             self._evaluate(folder, 'test', report)
-        self.step('training.compare', *reports, '--html', self.out / 'comparison.html')
+        self.step('training.compare', *reports, '--json', self.out / 'comparison.json')
         if self.args.no_promote:
             return 0
         words: Words = ('--rows', self.rows, '--profile', self.args.profile, '--slot', self.slot)

@@ -34,8 +34,8 @@ import numpy as np
 
 from training.compare import compare
 from training.data.selection import rows_of_split
+from training.eval.figures import gain_text
 from training.eval.judging import add_judge_option, judge_of
-from training.eval.report_page import gain_text
 from training.eval.shadow import read_shadowed, shadow_report
 from training.evaluate import CACHE, draw_rows, evaluate, opened_cache
 from training.run.command import run_command

@@ -7,17 +7,19 @@ from argparse import ArgumentTypeError
 import math
 from pathlib import Path
 import sys
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.depth import DepthConfig
 from embodied_r_ros.bags.sources import DepthSource
 from embodied_r_ros.common.errors import ConfigError, InputError
+from embodied_r_ros.common.settings import setting_infos
 from tqdm import tqdm
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
+    from embodied_r_ros.common.settings import Settings
     from embodied_r_ros.types.images import StampedImage
 
 
@@ -68,6 +70,34 @@ def some_seconds(text: str) -> float:
         msg = f'{text!r} is not a time: give seconds, such as 2.5'
         raise ArgumentTypeError(msg)
     return value
+
+
+def add_settings(parser: ArgumentParser, kind: type[Settings], options: Mapping[str, str]) -> None:
+    """Declare options of a verb as the settings that they fill are declared.
+
+    Args:
+        parser: Of the verb.
+        kind: Class of the settings.
+        options: The setting of each option; the option of one that is on turns it off.
+    """
+    infos, defaults = setting_infos(kind), kind()
+    for option, name in options.items():
+        info, default = infos[name], getattr(defaults, name)
+        text = info.description.replace('%', '%%')
+        if isinstance(default, bool):
+            action, text = ('store_false', f'off: {text}') if default else ('store_true', text)
+            parser.add_argument(option, dest=name, action=action, help=text)
+            continue
+        named = f'{text} (default: %(default)s)' if default != '' else text
+        more = {'choices': info.choices} if info.choices else {'metavar': name.upper()}
+        parser.add_argument(
+            option, dest=name, type=type(default), default=default, help=named, **more
+        )
+
+
+def given_settings(args: Namespace, options: Mapping[str, str]) -> dict[str, Any]:
+    """The settings that the options fill, by name."""
+    return {name: getattr(args, name) for name in options.values()}
 
 
 def say(line: str) -> None:

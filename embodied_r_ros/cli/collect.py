@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.bags.sources import find_sources
 from embodied_r_ros.cli.arguments import (
     add_depth_arguments,
+    add_settings,
     depth_source,
+    given_settings,
     some_path,
     some_text,
 )
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from embodied_r_ros.episodes.collect_jobs import CollectedBag
     from embodied_r_ros.episodes.fleet_ray import FleetConfig
 
+_OPTIONS = {f'--{name}': name for name in ('images', 'perceiver', 'profile', 'topic')}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
@@ -49,28 +53,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='folder of the episodes; what a run before has finished in it is skipped',
     )
     add('--jobs', type=int, default=1, metavar='N', help='bags at the same time, 1')
-    add('--topic', default='', help='image topic, where bags have several')
+    add_settings(parser, CollectConfig, _OPTIONS)
     add_depth_arguments(parser)
-    add(
-        '--images',
-        choices=('none', 'keyframes', 'compressed'),
-        default='keyframes',
-        help='which images episodes keep; default: those of the keyframes',
-    )
     add('--force', action='store_true', help='collect bags that fail their audit too')
-    add(
-        '--perceiver',
-        choices=('classical', 'detector', 'vlm'),
-        default='classical',
-        help='which perceiver to use',
-    )
     add(
         '--detector',
         type=some_path,
         metavar='FILE',
         help='ONNX file, for --perceiver detector (default: one that was fetched)',
     )
-    add('--profile', default='', help='profile of the model servers, for --perceiver vlm')
     add_fleet_arguments(parser)
 
 
@@ -78,13 +69,10 @@ def main(args: argparse.Namespace) -> int:
     """Collect; each episode is a line on stdout, and at the end stderr has the failures."""
     depth = depth_source(args)
     config = CollectConfig(
-        args.images,
-        args.perceiver,
-        args.profile,
-        args.topic,
-        depth.topic,
-        depth.config.unit_m,
-        str(args.detector or ''),
+        **given_settings(args, _OPTIONS),
+        depth_topic=depth.topic,
+        depth_unit_m=depth.config.unit_m,
+        detector=str(args.detector or ''),
     )
     if fleet := fleet_config(args):
         return _collect_fleet(args, config, fleet)

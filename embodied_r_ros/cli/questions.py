@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.bags.sources import find_bags
-from embodied_r_ros.cli.arguments import some_path, some_text
+from embodied_r_ros.cli.arguments import add_settings, given_settings, some_path, some_text
 from embodied_r_ros.cli.fleet import (
     add_fleet_arguments,
     fleet_config,
@@ -46,6 +46,11 @@ if TYPE_CHECKING:
     from embodied_r_ros.questions.row import Row
     from embodied_r_ros.types.deltas import SemanticDelta
 
+_OPTIONS = {
+    f'--{name.replace("_", "-")}': name
+    for name in ('seed', 'moments', 'test_share', 'maps', 'places')
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
@@ -68,56 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='with --deltas classical: perceive from images alone, as of a robot without it; '
         'solutions know the poses still',
     )
-    parser.add_argument('--seed', type=int, default=0, help='of the questions and the split')
-    parser.add_argument('--moments', type=int, default=4, help='moments to ask at, per episode')
-    parser.add_argument(
-        '--test-share',
-        type=float,
-        default=QuestionsConfig.test_share,
-        help='share of the scenes for the split test, half of whose wordings are held out from '
-        'training (%(default)s); 1: worlds that are for tests alone',
-    )
-    parser.add_argument(
-        '--even-answers',
-        action='store_true',
-        help='leave out rows whose answer has come more often than their other options, so that '
-        'questions alone tell less',
-    )
-    parser.add_argument(
-        '--maps',
-        action='store_true',
-        help='ask also what a scene map answers: counts, distances, directions, sizes, order, '
-        'ways; of simulated bags by their true layout, of others by their own map. MAP.json '
-        'files are asked that always',
-    )
-    parser.add_argument(
-        '--places',
-        action='store_true',
-        help='ask also for points and boxes of items in the images, of models that are shown them',
-    )
-    parser.add_argument(
-        '--own-maps',
-        action='store_true',
-        help='with --maps: rows carry the map that the deltas made, as live prompts do, also '
-        'where the true layout solves',
-    )
-    parser.add_argument(
-        '--map-slack',
-        type=float,
-        default=QuestionsConfig.map_slack_m,
-        metavar='M',
-        help='how far places of a map that no truth proves may be off, in metres (%(default)s): '
-        'nothing is asked whose solution that could change',
-    )
-    parser.add_argument(
-        '--apart-from',
-        action='append',
-        default=[],
-        type=some_path,
-        metavar='ROWS.jsonl',
-        help='leave out scenes that these rows are of, or show too, and what they ask: so rows to '
-        'test on share nothing with those that were trained on',
-    )
+    add_settings(parser, QuestionsConfig, _OPTIONS)
     parser.add_argument(
         '--robot',
         metavar='NAME_OR_FILE',
@@ -132,15 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Derive the rows and write their manifest; the coverage report goes to stderr."""
     config = QuestionsConfig(
-        moments=args.moments,
-        seed=args.seed,
-        test_share=args.test_share,
-        even_answers=args.even_answers,
-        maps=args.maps,
-        places=args.places,
-        own_maps=args.own_maps,
-        map_slack_m=args.map_slack,
-        apart_from=tuple(map(str, args.apart_from)),
+        **given_settings(args, _OPTIONS),
         robot=load_robot(args.robot) if args.robot else None,
     )
     manifest_path(args.out)  # refused before the work, not after it
@@ -177,7 +125,7 @@ def _rows_of_fleet(
     stage = RowsStage(folder / 'parts', partial(_recipe, args, config, shared_names))
     # A part that was made when its map alone had its name is of other settings.
     naming = argparse.Namespace(**vars(args), shared_names=sorted(shared_names))
-    settings = settings_of(naming if shared_names else args, 'bags', 'apart_from', 'even_answers')
+    settings = settings_of(naming if shared_names else args, 'bags')
     failed = work_on_fleet(stage, recordings, folder, fleet, settings)
     reasons = {id_: status.error for id_, status in failed.items()}
     return rows_of_fleet(recordings, stage.folder, reasons, config, coverage)
@@ -207,9 +155,6 @@ def _check_options(args: argparse.Namespace) -> None:
         raise InputError(msg)
     if args.profile and args.deltas != 'vlm':
         msg = '--profile is for --deltas vlm: give both, or neither'
-        raise InputError(msg)
-    if args.own_maps and not args.maps:
-        msg = '--own-maps is for --maps: give both, or leave it out'
         raise InputError(msg)
     if args.deltas == 'vlm' and not args.profile:
         msg = '--deltas vlm needs a model server: give --profile'

@@ -11,9 +11,8 @@ import sys
 from typing import Any, TYPE_CHECKING, TypeVar
 
 from embodied_r_ros.arm.robot import load_robot
-from embodied_r_ros.cli.arguments import say, some_path, some_text
+from embodied_r_ros.cli.arguments import add_settings, given_settings, say, some_path, some_text
 from embodied_r_ros.common.errors import ConfigError, InputError
-from embodied_r_ros.common.settings import setting_infos
 from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.serving.servers import served_model
@@ -30,6 +29,15 @@ Made = TypeVar('Made')
 _ARM_PROFILE, _ARM_ROBOT = 'embedded-arm', 'sawyer_sim_loop'
 _ROBOT = 'sawyer_sim'  # of anybody else
 
+_INDOOR_OPTIONS = {
+    '--rate': 'rate_hz',
+    '--duration': 'duration_s',
+    '--no-images': 'images',
+    '--kinds': 'kinds',
+    '--returns': 'returns',
+}
+_ARM_OPTIONS = {'--task': 'task', '--rate': 'rate_hz', '--no-images': 'images', '--noise': 'noise'}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the worlds and their arguments."""
@@ -43,19 +51,8 @@ def _add_indoor(worlds: Any) -> None:
     indoor = worlds.add_parser('indoor', help=summary, description=summary)
     indoor.set_defaults(world=_indoor)
     add = indoor.add_argument
-    default = IndoorConfig()
     _add_run(indoor)
-    add('--rate', type=float, default=default.rate_hz, metavar='HZ', help='images per second, 10')
-    size = (default.width_px, default.height_px)
-    add('--size', type=_size, default=size, metavar='WxH', help='of the images, 320x240')
-    duration = default.duration_s
-    add('--duration', type=float, default=duration, metavar='S', help='of an episode [s], 20')
-    add('--no-images', action='store_true', help='odometry and truth alone: quick')
-    kinds = ('all', 'common', 'rare')
-    help_text = "of things: 'rare' worlds have kinds and surfaces that 'common' ones never have"
-    add('--kinds', choices=kinds, default=default.kinds, help=help_text)
-    help_text = 'of the episodes: so many paths lead back to their start, 0'
-    add('--returns', type=float, default=default.returns, metavar='SHARE', help=help_text)
+    add_settings(indoor, IndoorConfig, _INDOOR_OPTIONS)
     help_text = 'on the walls, in letters and as QR codes: a text, or a file with one on each line'
     add('--signs', type=some_text, metavar='FILE_OR_TEXT', help=help_text)
 
@@ -64,18 +61,8 @@ def _add_arm(worlds: Any) -> None:
     summary = 'an arm that is shown a task, seen from before it, one bag per demonstration'
     arm = worlds.add_parser('arm', help=summary, description=summary)
     arm.set_defaults(world=_arm)
-    add = arm.add_argument
-    default = SimArmConfig()
-    tasks = setting_infos(SimArmConfig)['task'].choices
-    add('--task', choices=tasks, default=default.task, help='what is shown, pick')
     _add_run(arm)
-    rate = default.rate_hz
-    add('--rate', type=float, default=rate, metavar='HZ', help='states and images per second, 20')
-    size = (default.width_px, default.height_px)
-    add('--size', type=_size, default=size, metavar='WxH', help='of the images, 320x240')
-    add('--no-images', action='store_true', help='states and truth alone: quick')
-    help_text = 'times the usual noise of encoders, 1'
-    add('--noise', type=float, default=default.noise, metavar='X', help=help_text)
+    add_settings(arm, SimArmConfig, _ARM_OPTIONS)
     _add_loop(arm)
 
 
@@ -116,6 +103,7 @@ def _add_run(world: argparse.ArgumentParser) -> None:
     add('--seed', type=int, required=True, metavar='S', help='seed of the run')
     add('--out', type=some_path, required=True, metavar='DIR', help='new or empty folder')
     add('--workers', type=int, default=1, metavar='N', help='processes, 1')
+    add('--size', type=_size, default=(320, 240), metavar='WxH', help='of the images, 320x240')
 
 
 def main(args: argparse.Namespace) -> int:
@@ -130,10 +118,8 @@ def _indoor(args: argparse.Namespace) -> int:
 
     width, height = args.size
     signs = texts_of(args.signs) if args.signs else ()
-    images = not args.no_images
-    config = IndoorConfig(
-        args.rate, args.duration, width, height, images, args.kinds, signs, args.returns
-    )
+    given = given_settings(args, _INDOOR_OPTIONS)
+    config = IndoorConfig(width_px=width, height_px=height, signs=signs, **given)
     _watch(generate(config, args.seed, args.episodes, args.out, args.workers), args.episodes)
     return 0
 
@@ -141,8 +127,8 @@ def _indoor(args: argparse.Namespace) -> int:
 def _arm(args: argparse.Namespace) -> int:
     require_arm()
     width, height = args.size
-    images = not args.no_images
-    config = SimArmConfig(args.task, args.rate, width, height, images, args.noise)
+    given = given_settings(args, _ARM_OPTIONS)
+    config = SimArmConfig(width_px=width, height_px=height, **given)
     if args.closed_loop:
         return _closed_loop(args, config)
     from embodied_r_ros.sim.arm.demonstrations import generate
@@ -155,7 +141,7 @@ def _closed_loop(args: argparse.Namespace, config: SimArmConfig) -> int:
     if args.show_image and not args.model:
         msg = '--show-image is for a --model that was trained with images: name one'
         raise InputError(msg)
-    if args.no_images or args.workers > 1 or not 0.01 <= args.speed <= 100:
+    if not args.images or args.workers > 1 or not 0.01 <= args.speed <= 100:
         msg = '--closed-loop needs images, one worker, and a --speed of 0.01 to 100'
         raise InputError(msg)
     try:

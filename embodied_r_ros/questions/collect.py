@@ -30,9 +30,8 @@ from embodied_r_ros.questions.proofs import (
     rows_of_written,
     with_solutions_of_people,
 )
-from embodied_r_ros.questions.row import read_rows, Row
+from embodied_r_ros.questions.row import Row
 from embodied_r_ros.questions.splits import keypoint_places, pieces_of, split_of, SplitGuard
-from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.types.landmarks import read_scene_map
 
 if TYPE_CHECKING:
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
 MAP_SUFFIX = '.json'  # of scene maps among bags
 _EVEN_KINDS = {*KINDS, *MAP_KINDS}
 _AHEAD = 2  # an answer may have come so many times more often than any other of its options
-_COMMON = 'its answer has come more often than its other options'
 _MAX_LISTED = 3  # bags, of those of which none can be used
 _NAME_DIGITS = 8  # of the digest of a map, in the name of one whose name another one has too
 
@@ -291,32 +289,10 @@ def _layout(value: Any) -> tuple[str, list[Position]] | None:
     return task, [(x, y, z) for x, y, z in places]
 
 
-class BalancedAnswers:
-    """Counts answers by split and kind of question, as rows come.
-
-    Robots mostly stay at one height and look ahead: a guess by that alone is right far more often
-    than one option in three or four is. Questions about arms choose their options themselves.
-    """
-
-    def __init__(self) -> None:
-        self._counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-
-    def admits(self, row: Row) -> bool:
-        """Count a row, unless its answer has come much more often than its other options."""
-        if row.question_type not in _EVEN_KINDS or not row.options or row.solution == UNKNOWN:
-            return True
-        counts, answer = self._counts[row.split, row.question_type], row.solution_text()
-        if counts[answer] > _AHEAD + max(counts[o] for o in row.options if o != answer):
-            return False
-        counts[answer] += 1
-        return True
-
-
 class RowsMerger:
     """Puts parts together, in the order in which they come: what an earlier one has, wins.
 
-    Copies of recordings, what another split has already and answers that are too common are left
-    out.
+    Copies of recordings, and what another split has already, are left out.
     """
 
     def __init__(self, config: QuestionsConfig, coverage: Coverage) -> None:
@@ -325,12 +301,8 @@ class RowsMerger:
         Args:
             config: How questions are derived.
             coverage: Counts what comes in and what is left out.
-
-        Raises:
-            InputError: A file of `config.apart_from` cannot be read.
         """
-        self._guard = _apart_from(config.apart_from)
-        self._even = BalancedAnswers() if config.even_answers else None
+        self._guard = SplitGuard()
         self._coverage = coverage
         self._is_any_damaged = False
 
@@ -351,7 +323,7 @@ class RowsMerger:
         coverage.unsolved.update(part.unsolved)
         coverage.left_out.update(part.disputed)
         before_it = coverage.splits.total()
-        yield from _admit(part.rows, self._guard, self._even, coverage)
+        yield from _admit(part.rows, self._guard, coverage)
         coverage.bags.append(replace(note, rows=coverage.splits.total() - before_it))
 
     def end(self) -> None:
@@ -368,25 +340,13 @@ class RowsMerger:
         """Which scene of another split a part is of too, in words; empty: of none."""
         note, guard = part.note, self._guard
         if part.is_map:
-            other = self._split_of_place(note)
+            other = guard.other_split_of(note.scene_id, note.split)
             return f'the place is in split {other}' if other else ''
         if twin := guard.twin_of(note.scene_id, note.split, part.pieces):
             return f'shows what scene {twin!r} of another split shows'
         if part.layout and (twin := guard.layout_twin_of(*part.layout, note.scene_id, note.split)):
             return f'has the layout of scene {twin!r} of another split'
         return ''
-
-    def _split_of_place(self, note: BagNote) -> str:
-        """The other split that the place of a map is in already; empty: none.
-
-        Rows of `config.apart_from` may know it with or without its digest.
-        """
-        name, ending = note.scene_id, _name_with_digest('', note.sha256)
-        alias = name.removesuffix(ending) if name.endswith(ending) else name + ending
-        other = self._guard.split_of_scene(alias)
-        if other in {'', note.split}:
-            other = self._guard.other_split_of(name, note.split)
-        return other
 
 
 def rows_of(bags: Iterable[Path], recipe: RowsRecipe, coverage: Coverage) -> Iterator[Row]:
@@ -402,7 +362,6 @@ def rows_of(bags: Iterable[Path], recipe: RowsRecipe, coverage: Coverage) -> Ite
         coverage: Counts what was derived and what had no solution.
 
     Raises:
-        InputError: A file of `config.apart_from` cannot be read.
         BagError: No bag is readable and has the requested deltas.
     """
     merger = RowsMerger(recipe.config, coverage)
@@ -428,7 +387,7 @@ def rows_of_fleet(
         coverage: Counts what was derived and what was left out.
 
     Raises:
-        InputError: A part or a file of `config.apart_from` cannot be read.
+        InputError: A part cannot be read.
         BagError: No recording could be used.
     """
     merger = RowsMerger(config, coverage)
@@ -444,15 +403,6 @@ def rows_of_fleet(
     merger.end()
 
 
-def _apart_from(files: Sequence[str]) -> SplitGuard:
-    """What knows the rows of other files, each as a split of its own."""
-    guard = SplitGuard()
-    for file in files:
-        for row in read_rows(Path(file)):
-            guard.remember(row, file)
-    return guard
-
-
 def _why_none(bags: Sequence[BagNote]) -> str:
     """Why no bag can be used, of the first ones."""
     reasons = [f'{bag.name}: {bag.left_out}' for bag in bags[:_MAX_LISTED]]
@@ -460,16 +410,12 @@ def _why_none(bags: Sequence[BagNote]) -> str:
     return f'no bag can be used: {"; ".join(reasons)}'
 
 
-def _admit(
-    rows: Iterable[Row], guard: SplitGuard, even: BalancedAnswers | None, coverage: Coverage
-) -> Iterator[Row]:
-    """Rows that no other split has already, and whose answers are not too common."""
+def _admit(rows: Iterable[Row], guard: SplitGuard, coverage: Coverage) -> Iterator[Row]:
+    """Rows that no other split has already."""
     for row in rows:
         if other := guard.clash_of(row):
             reason = f'the same is asked of the same deltas in split {other}'
             coverage.left_out[row.question_type, reason] += 1
-        elif even and not even.admits(row):
-            coverage.left_out[row.question_type, _COMMON] += 1
         else:
             coverage.count(row)
             yield row

@@ -61,21 +61,14 @@ class QuestionsConfig(Settings):
     validation_share: float = setting(
         0.1, 'share of the scenes for the validation split', between=(0, 1)
     )
-    even_answers: bool = setting(
-        False, 'leave out rows whose answer has come more often than their other options'
-    )
     places: bool = setting(
         False, 'ask also for points and boxes of items, of models that are shown the image'
     )
     maps: bool = setting(False, 'ask also what a scene map answers, of what was seen so far')
-    own_maps: bool = setting(
-        False, 'with maps: rows carry what their deltas made known, whatever the truth solves'
-    )
     map_slack_m: float = setting(
         0.3, 'how far places of a map that no truth proves may be off [m]', between=(0, 10)
     )
     robot: Robot | None = None  # whose demonstrations the questions are about; None: as recorded
-    apart_from: tuple[str, ...] = ()  # files of rows that nothing is shared with
 
 
 def rows_of_episode(
@@ -99,7 +92,7 @@ def rows_of_episode(
         if count >= config.moments and len(keys) >= config.min_rows:
             return
         place = _place(moment, split, config)
-        scene = _map_in_rows(moment, place, split, config)
+        scene = place.scene if isinstance(place, MapMoment) else None
         drafts = ask_kinds(KINDS, moment, split, rng, coverage)
         for row in _rows_of_drafts(builder, moment, drafts, rng):
             key = (row.question, len(moment.deltas))
@@ -119,15 +112,6 @@ def _place(moment: Moment, split: str, config: QuestionsConfig) -> MapMoment | N
     if moment.layout:
         return layout_map(moment)
     return perceived_map(moment, split, config.map_slack_m)
-
-
-def _map_in_rows(
-    moment: Moment, place: MapMoment | NoSolution | None, split: str, config: QuestionsConfig
-) -> SceneMap | None:
-    """What prompts tell of the place; None: nothing."""
-    if place and config.own_maps:
-        place = perceived_map(moment, split, config.map_slack_m)
-    return place.scene if isinstance(place, MapMoment) else None
 
 
 def _map_rows(

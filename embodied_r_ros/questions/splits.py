@@ -58,17 +58,6 @@ class SplitGuard:
         before = self._bags.setdefault(digest, name)
         return '' if before == name else before
 
-    def remember(self, row: Row, split: str) -> None:
-        """Take a row of another file, as of a split of its own: its scene, and what it shows."""
-        self._scenes.setdefault(row.scene_id, split)
-        for piece in _pieces(row.deltas):
-            self._pieces.setdefault(piece, row.scene_id)
-        self._rows.setdefault(_question_digest(row), split)
-
-    def split_of_scene(self, scene_id: str) -> str:
-        """Split that a scene is in already; empty: in none. Nothing is remembered of it."""
-        return self._scenes.get(scene_id, '')
-
     def other_split_of(self, scene_id: str, split: str) -> str:
         """Split that a scene is in already; empty: no other one."""
         before = self._scenes.setdefault(scene_id, split)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.fleet import budgets_of, FleetFigures, SimulationFigures, table, table_rows
+from bench.fleet import budgets_of, FleetFigures, SimulationFigures, table
 
 PLAIN = FleetFigures('plain', 2, 4, 50.0, 0.0, 50.0, keyframes=80)
 RAY = replace(PLAIN, way='ray', seconds=60.0, start_s=8.0, work_s=52.0)
@@ -32,8 +32,3 @@ def test_calls_and_costs_are_per_recording() -> None:
     # 50 s of two cores for four minutes of recording.
     assert f'= {50 * 2 / 3600 / (4 / 60):.3f} core-hours' in lines[4]
     assert '10.0 ms each; 1009 attempts, 9 given up' in lines[5]
-
-
-def test_runs_of_as_many_at_once_are_one_row() -> None:
-    times = '50.0 s, 4.8 recordings/min', '52.0 s, 4.6 recordings/min'
-    assert table_rows([PLAIN, RAY]) == [(2, *times, '8.0 s more', '1.04')]

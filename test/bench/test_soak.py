@@ -160,6 +160,7 @@ def test_handles_and_memory_are_those_of_the_process() -> None:
         memory_mb(2**22 + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_few_seconds_of_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     coordinator = pytest.importorskip('domain_coordinator')

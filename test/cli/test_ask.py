@@ -470,7 +470,6 @@ def test_a_line_that_is_no_question_is_named_before_a_model_starts(
         (['Where?', '--questions', 'q.jsonl'], '--questions goes without QUESTION'),
         (['Where?', '--profile', 'cpu', '--model', '.'], '--model and --profile exclude'),
         (['Where?', '--profile', 'cup'], "no profile 'cup': did you mean 'cpu'"),
-        (['Where?', '--profile', 'qwen3-vl-2b'], 'profile qwen3-vl-2b has no reasoner'),
         (['Where?', '--deadline', '0'], "'0' is not a time"),
     ],
 )
@@ -480,6 +479,15 @@ def test_arguments_that_do_not_go_together_are_one_line(
     with suppress(SystemExit):
         assert main(['ask', str(folder), *words]) == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_profile_without_a_reasoner_asks_nobody(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seer = tmp_path / 'seer.yaml'
+    seer.write_text('clients: {perceiver: {url: "http://127.0.0.1:9", model: m}}\n')
+    assert main(['ask', str(folder), 'Where?', '--profile', str(seer)]) == 2
+    assert 'has no reasoner' in capsys.readouterr().err
 
 
 def test_profile_says_who_answers_and_how(server: ChatServer, folder: Path) -> None:

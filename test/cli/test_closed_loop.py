@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 RUN = ['sim', 'arm', '--task', 'pick', '--episodes', '1', '--seed', '1', '--closed-loop']
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_real_nodes_lead_the_arm_to_success_where_an_oracle_answers(tmp_path: Path) -> None:
     out = tmp_path / 'out'
     code = 'import sys; from embodied_r_ros.cli.main import main; sys.exit(main())'

@@ -60,7 +60,7 @@ def test_true_layouts_are_asked_as_maps_too_in_words_of_their_kind(
     plain, out = tmp_path / 'plain.jsonl', tmp_path / 'rows.jsonl'
     given = ['questions', str(worlds), '--deltas', 'true', '--out']
     assert main([*given, str(plain)]) == 0
-    assert main([*given, str(out), '--maps', '--even-answers']) == 0
+    assert main([*given, str(out), '--maps']) == 0
     assert not any(row.has_map for row in read_rows(plain))
     rows = [row for row in read_rows(out) if row.question_type in MAP_KINDS]
     assert len(rows) > 100
@@ -101,25 +101,6 @@ def test_perceived_without_odometry_no_distance_is_told_and_solutions_stay(
     assert manifest['deltas'] == 'classical, without odometry'
 
 
-def test_even_answers_leave_out_what_is_too_common(tmp_path: Path) -> None:
-    made = f'sim indoor --episodes 12 --seed 5 --no-images --out {tmp_path / "w"}'
-    assert main(made.split()) == 0
-    most = {}
-    for name, extra in (('as drawn', []), ('even', ['--even-answers'])):
-        out = tmp_path / f'{name}.jsonl'
-        given = ['questions', str(tmp_path / 'w'), '--deltas', 'true', '--test-share', '1']
-        assert main([*given, '--out', str(out), *extra]) == 0
-        answers = Counter(
-            row.solution_text() for row in read_rows(out) if row.question_type == 'height_change'
-        )
-        assert len(answers) == 3
-        (_, first), (_, second), _ = answers.most_common()
-        most[name] = first - second
-    assert most['even'] <= 3 < 10 < most['as drawn']
-    left_out = json.loads((tmp_path / 'even.manifest.json').read_text())['rows']['left_out']
-    assert 'its answer has come more often than its other options' in left_out['height_change']
-
-
 @pytest.mark.parametrize(
     ('arguments', 'message'),
     [
@@ -130,7 +111,6 @@ def test_even_answers_leave_out_what_is_too_common(tmp_path: Path) -> None:
         (['{worlds}', '--deltas', 'true', '--out', '{tmp}/a/rows'], 'does not exist'),
         (['{worlds}', '--deltas', 'true', '--moments', '0', '--out', '{tmp}/r'], 'moments is 0'),
         (['{worlds}', '--no-odometry', '--out', '{tmp}/r'], '--no-odometry is for'),
-        (['{worlds}', '--own-maps', '--out', '{tmp}/r'], '--own-maps is for --maps: give both'),
         (['{worlds}', '--test-share', '2', '--out', '{tmp}/r'], 'test_share is 2.0'),
     ],
 )

@@ -92,8 +92,7 @@ def test_a_full_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert 'is not an empty folder' in capsys.readouterr().err
 
 
-@pytest.mark.parametrize('workers', ['1', '2'])
-@pytest.mark.parametrize('stop', [signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)
+@pytest.mark.parametrize(('stop', 'workers'), [(signal.SIGINT, '2'), (signal.SIGTERM, '1')])
 def test_an_interrupted_run_leaves_whole_bags_only(
     tmp_path: Path, stop: signal.Signals, workers: str
 ) -> None:

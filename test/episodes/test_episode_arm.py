@@ -142,8 +142,10 @@ def test_without_truth_there_are_no_true_deltas(
 def test_what_did_not_succeed_is_not_asked_about(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], outcome: EpisodeOutcome
 ) -> None:
-    bag = write_arm_bag(tmp_path / 'bag', 'table', at=camera(), outcome=outcome)
-    main(['questions', str(bag), '--out', str(tmp_path / 'rows.jsonl')])
+    bag = write_arm_bag(
+        tmp_path / 'bag', 'table', at=camera(), outcome=outcome, truth=true_things()
+    )
+    main(['questions', str(bag), '--deltas', 'true', '--out', str(tmp_path / 'rows.jsonl')])
     assert 'the demonstration did not succeed' in capsys.readouterr().err
     assert not any(row.state for row in read_rows(tmp_path / 'rows.jsonl'))
 
@@ -176,8 +178,8 @@ def test_the_camera_that_a_robot_declares_is_checked_where_no_bag_tells_it(
 def test_a_camera_behind_the_robot_gives_no_rows_and_says_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bag = write_arm_bag(tmp_path / 'bag', 'table', at=camera(180))
-    main(['questions', str(bag), '--out', str(tmp_path / 'rows.jsonl')])
+    bag = write_arm_bag(tmp_path / 'bag', 'table', at=camera(180), truth=true_things())
+    main(['questions', str(bag), '--deltas', 'true', '--out', str(tmp_path / 'rows.jsonl')])
     assert 'the camera does not face the robot' in capsys.readouterr().err
     assert not any(row.state for row in read_rows(tmp_path / 'rows.jsonl'))
 

@@ -50,8 +50,9 @@ def test_truth_of_boxes_falls_as_the_camera_goes_round() -> None:
     assert true[3] < 0.3
 
 
-@pytest.mark.parametrize('step_deg', [4, 5, 10])
-@pytest.mark.parametrize('boxes', [(FLOOR, CABINET), PLAIN], ids=['faint paint', 'no paint'])
+@pytest.mark.parametrize(
+    ('step_deg', 'boxes'), [(4, PLAIN), (10, (FLOOR, CABINET))], ids=['no paint', 'faint paint']
+)
 def test_going_round_a_thing_is_no_standing_still(step_deg: int, boxes: Sequence[Box]) -> None:
     # Its outline hardly changes, and the floor has next to no texture.
     said, true = estimates([around(angle, boxes) for angle in range(0, 91, step_deg)])

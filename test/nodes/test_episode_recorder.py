@@ -399,7 +399,7 @@ def test_three_rounds_of_the_lifecycle_with_an_episode_each(graph: Graph, tmp_pa
     assert len(list(tmp_path.iterdir())) == 3
 
 
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGKILL])
 def test_recording_survives_the_end_of_its_process(
     graph: Graph, tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -117,13 +117,9 @@ def test_node_that_was_shut_down_ends_cleanly(graph: Graph, bag: Path) -> None:
     ('words', 'message'),
     [
         (['--log-level', 'loud'], "'--log-level loud'"),
-        (['-p', 'bag:=['], "'-p bag:=['"),
         (['--params-file', '/nope'], '/nope'),
-        (['-r', '__ns:=a b'], '__ns:=a b'),
         (['--bogus'], "unknown ROS arguments ['--bogus']"),
-        (['-p', 'use_sim_time:=maybe'], "'use_sim_time' to 'maybe'"),
         (['-p', 'autostart:=maybe'], "autostart is 'maybe': expected a value of type bool"),
-        (['-p', 'autostart_retry_s:=-1'], 'autostart_retry_s is -1.0: expected 0 to 3600'),
     ],
 )
 def test_ros_arguments_without_a_meaning_end_the_process_with_one_line(

@@ -63,21 +63,6 @@ def test_a_map_has_its_plain_name_alone_among_others_and_beside_its_copy(
     assert rows_of_maps(tmp_path / 'copied.jsonl', sites[0], copy) == alone
 
 
-@pytest.mark.parametrize('is_alone_first', [True, False])
-def test_a_place_is_known_by_either_of_its_names(
-    sites: tuple[Path, Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    is_alone_first: bool,
-) -> None:
-    first, second = ([sites[0]], sites) if is_alone_first else (sites, [sites[0]])
-    rows_of_maps(tmp_path / 'before.jsonl', *first)
-    apart = ['--apart-from', str(tmp_path / 'before.jsonl'), '--out', str(tmp_path / 'a.jsonl')]
-    main(['questions', *map(str, second), *apart])
-    told = f'left out: {sites[0]}: the place is in split {tmp_path / "before.jsonl"}'
-    assert told in capsys.readouterr().err
-
-
 def test_names_are_compared_wherever_maps_lie(tmp_path: Path) -> None:
     near = str(tmp_path / 'maps' / 'MAP.json')
     far = 's3://bucket/maps/MAP.json'

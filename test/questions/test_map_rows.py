@@ -180,19 +180,6 @@ def test_recording_in_which_nothing_has_a_place_gives_no_rows_about_a_map() -> N
     assert coverage.unsolved['every map kind', reason] > 0
 
 
-def test_rows_may_carry_what_deltas_made_known_while_the_truth_solves() -> None:
-    true, own = (
-        list(rows_of_episode(episode(), QuestionsConfig(maps=True, own_maps=own), Coverage()))
-        for own in (False, True)
-    )
-    assert [(row.question, row.solution) for row in own] == [
-        (row.question, row.solution) for row in true
-    ]
-    # The deltas of this episode place nothing.
-    assert all(row.has_map for row in true)
-    assert not any(row.landmarks for row in own)
-
-
 def test_row_carries_the_map_and_gives_it_back() -> None:
     rows = list(rows_of_map(WALK.scene, 'flat', QuestionsConfig(), Coverage()))
     row = Row.from_json(rows[0].to_json())
@@ -278,17 +265,6 @@ def test_map_file_becomes_rows(tmp_path: Path, is_bare: bool) -> None:
     manifest = json.loads((tmp_path / 'rows.manifest.json').read_text())
     assert manifest['rows']['count'] == len(rows)
     assert manifest['bags'][0]['rows'] == len(rows)
-
-
-def test_place_of_other_rows_is_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    flat, out = tmp_path / 'flat.json', tmp_path / 'rows.jsonl'
-    flat.write_text(json.dumps(WALK.scene.to_json()))
-    assert main(['questions', str(flat), '--out', str(out)]) == 0
-    more = ['--out', str(tmp_path / 'more.jsonl'), '--apart-from', str(out)]
-    assert main(['questions', str(flat), *more]) == 1
-    assert f'the place is in split {out}' in capsys.readouterr().err
 
 
 def test_unreadable_map_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,27 +95,6 @@ def test_the_same_scene_under_two_names_is_in_one_split_only(tmp_path: Path) -> 
     assert reason in coverage.table()
 
 
-def test_rows_to_test_on_share_nothing_with_the_rows_of_another_file(tmp_path: Path) -> None:
-    """Neither a scene of the same name, nor one that shows the same, nor what is asked already."""
-    trained = tmp_path / 'trained.jsonl'
-    assert main(['questions', str(write_bag(tmp_path / 'a', 'lab')), '--out', str(trained)]) == 0
-    bags = [
-        write_bag(tmp_path / 'named', 'lab', first_m=70),
-        write_bag(tmp_path / 'shown', 'hall', t0_ns=5 * S),
-        write_bag(tmp_path / 'other', 'yard', first_m=50),
-    ]
-    out = tmp_path / 'test.jsonl'
-    given = ['questions', *map(str, bags), '--test-share', '1', '--out', str(out)]
-    assert main([*given, '--apart-from', str(trained)]) == 0
-    assert {row.scene_id for row in read_rows(out)} == {'yard'}
-    made = json.loads((tmp_path / 'test.manifest.json').read_text())
-    assert made['questions']['apart_from'] == [str(trained)]
-    again = tmp_path / 'again.jsonl'
-    missing = ['--apart-from', str(tmp_path / 'none.jsonl')]
-    assert main([*given[:-1], str(again), *missing]) == 2
-    assert not again.exists()
-
-
 def test_places_without_anything_to_see_are_not_taken_for_one(tmp_path: Path) -> None:
     bags = [
         write_bag(tmp_path / 'a', IN_TRAIN[0], empty=True),

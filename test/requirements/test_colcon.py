@@ -65,16 +65,14 @@ def test_rosdep_brings_what_the_tests_start_with() -> None:
     assert {'pytest', 'hypothesis'} <= asked
 
 
-@pytest.mark.parametrize('name', ['launch_testing', 'launch_ros', 'launch_pytest'])
-def test_plugins_of_a_sourced_ros_do_not_keep_the_tests_from_running(
-    tmp_path: Path, name: str
-) -> None:
+def test_plugins_of_a_sourced_ros_do_not_keep_the_tests_from_running(tmp_path: Path) -> None:
     # As that of Jazzy with pytest 8: `path` is no argument of this hook.
     (tmp_path / 'plugin.py').write_text('def pytest_pycollect_makemodule(path, parent): ...\n')
-    info = tmp_path / f'{name}-1.dist-info'
-    info.mkdir()
-    (info / 'METADATA').write_text(f'Metadata-Version: 2.1\nName: {name}\nVersion: 1\n')
-    (info / 'entry_points.txt').write_text(f'[pytest11]\n{name} = plugin\n')
+    for name in ('launch_testing', 'launch_ros', 'launch_pytest'):
+        info = tmp_path / f'{name}-1.dist-info'
+        info.mkdir()
+        (info / 'METADATA').write_text(f'Metadata-Version: 2.1\nName: {name}\nVersion: 1\n')
+        (info / 'entry_points.txt').write_text(f'[pytest11]\n{name} = plugin\n')
     path = os.pathsep.join([str(tmp_path), os.environ.get('PYTHONPATH', '')])
     done = subprocess.run(
         [

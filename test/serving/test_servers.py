@@ -17,7 +17,6 @@ from typing import Any
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import ConfigError, ModelError
-from embodied_r_ros.reasoning.prompts import SHOWN_PIXELS
 from embodied_r_ros.serving import servers
 from embodied_r_ros.serving.llama_server import gguf_of_hub
 from embodied_r_ros.serving.profiles import (
@@ -337,31 +336,20 @@ def options(profile: Profile, role: str) -> dict[str, str]:
 SHIPPED = profile_names()
 ON_CPU = ('cpu', 'tools', 'embedded', 'embedded-arm')
 ON_GPU = [name for name in SHIPPED if name not in ON_CPU]
-# Pixels that a token of each family of models covers each way, and how it writes boxes.
-FAMILIES = {'Qwen/Qwen2.5-VL': (28, 'pixels')}
-LATER_FAMILY = (32, 'thousandths')  # Qwen3-VL, and what was made of it or like it
+PATCH_PX = 28  # that a token of Qwen2.5-VL covers each way
 
 
 class TestShippedProfiles:
     def test_are_those_of_the_design(self) -> None:
         assert SHIPPED == [
-            'arm-vision-24gb',
-            'cosmos-reason2-2b',
-            'cosmos-reason2-8b',
-            'cosmos3-edge',
             'cpu',
             'embedded',
             'embedded-arm',
             'gpu-24gb',
             'gpu-80gb',
             'h200-141gb',
-            'orin-64gb',
-            'qwen3-vl-2b',
-            'qwen3-vl-4b',
-            'qwen3-vl-8b',
             'split',
             'tools',
-            'unifolm-er-1-4b',
         ]
 
     @pytest.mark.parametrize('name', SHIPPED)
@@ -383,10 +371,7 @@ class TestShippedProfiles:
         shipped = load_profile(name)
         if 'perceiver' not in shipped.clients:
             return
-        model = shipped.client('perceiver').model
-        family = next((name for name in FAMILIES if model.startswith(name)), '')
-        patch, convention = FAMILIES.get(family, LATER_FAMILY)
-        assert shipped.vlm.box_convention == convention
+        assert shipped.vlm.box_convention == 'pixels'
         if 'perceiver' not in shipped.servers:
             return
         values = options(shipped, 'perceiver')
@@ -396,22 +381,9 @@ class TestShippedProfiles:
         if 'mm-processor-kwargs' in values:
             assert json.loads(values['mm-processor-kwargs'])['size']['longest_edge'] == pixels
         # Two images, the words of the prompt twice (a repair), and the reply.
-        tokens = 2 * pixels / patch**2 + 2 * 800 + shipped.vlm.max_tokens
+        tokens = 2 * pixels / PATCH_PX**2 + 2 * 800 + shipped.vlm.max_tokens
         assert tokens < int(values['max-model-len'])
         assert shipped.worker.in_flight <= int(values['max-num-seqs'])
-
-    def test_a_vision_policy_sees_images_as_in_its_training(self) -> None:
-        shipped = load_profile('arm-vision-24gb')
-        values = options(shipped, 'reasoner')
-        assert json.loads(values['limit-mm-per-prompt'])['image'] == 1
-        recipe = Path(__file__).parents[2] / 'training/configs/qwen2.5-vl-7b-lora.yaml'
-        trained = yaml.safe_load(recipe.read_text())
-        sizes = json.loads(values['mm-processor-kwargs'])['size']
-        assert sizes == {'shortest_edge': trained['min_pixels'], 'longest_edge': SHOWN_PIXELS}
-        assert shipped.reasoner['show_image']
-        assert shipped.reasoner['max_tokens'] == trained['max_completion_length']
-        tokens = SHOWN_PIXELS / 28**2 + 800 + shipped.reasoner['max_tokens']
-        assert tokens < int(values['max-model-len'])
 
     @pytest.mark.parametrize('name', SHIPPED)
     def test_show_their_arithmetic(self, name: str) -> None:

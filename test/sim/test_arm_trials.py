@@ -33,16 +33,15 @@ from embodied_r_ros.sim.runs import SimArmConfig
 import numpy as np
 
 ROBOT = load_robot('sawyer_sim')
-EPISODES = 4
+EPISODES = 2
 
 
 @pytest.mark.parametrize('task', sorted(TASKS))
-@pytest.mark.parametrize('stay', [True, False])
-def test_who_knows_the_way_succeeds(task: str, stay: bool) -> None:
+def test_who_knows_the_way_succeeds(task: str) -> None:
     robot = load_robot('sawyer_sim_drawer') if task == 'drawer' else ROBOT
-    robot = replace(robot, candidates=replace(robot.candidates, stay=stay))
-    played = [baseline('oracle', TrialPlan(task, 3, index), robot) for index in range(EPISODES)]
-    assert [episode.is_success for episode in played] == [True] * EPISODES
+    for index, stay in enumerate((True, False)):
+        choosing = replace(robot, candidates=replace(robot.candidates, stay=stay))
+        assert baseline('oracle', TrialPlan(task, 3, index), choosing).is_success
 
 
 @pytest.mark.parametrize('name', ['random', 'nearest'])

@@ -218,9 +218,9 @@ def test_a_run_that_can_have_no_fit_episode_says_so(
 
 def test_a_share_of_the_paths_leads_back_in_the_same_rooms() -> None:
     plain = IndoorConfig(images=False, duration_s=10.0, rate_hz=5.0)
-    drawn = [draw_scenario(replace(plain, returns=0.5), 3, index, 0) for index in range(40)]
+    drawn = [draw_scenario(replace(plain, returns=0.5), 3, index, 0) for index in range(20)]
     ends = [[np.array(s.pose(s.stamps_ns[at]).position) for at in (0, -1)] for s in drawn]
     back = sum(float(np.linalg.norm(end - start)) < 0.01 for start, end in ends)
-    assert 10 <= back <= 30
-    rooms = [draw_scenario(plain, 3, index, 0).room for index in range(40)]
+    assert 5 <= back <= 15
+    rooms = [draw_scenario(plain, 3, index, 0).room for index in range(20)]
     assert [scenario.room for scenario in drawn] == rooms

@@ -23,12 +23,12 @@ from test.training.commands import run_training
 from training.data.grpo import GrpoArguments, training_prompts
 from training.data.selection import rows_of_kinds
 from training.data.sft import examples, SftArguments
-from training.experiments.config import read_experiment
+from training.experiment import read_experiment
 from training.grpo import parse_stages, RewardSchedule
 from training.run.models import load_tokenizer
 
 if TYPE_CHECKING:
-    from training.experiments.config import TrainingConfig
+    from training.experiment import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPERIMENTS = sorted((ROOT / 'training/configs/experiments').glob('arm-*.yaml'))

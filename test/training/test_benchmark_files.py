@@ -347,33 +347,7 @@ def test_lines_are_written_as_they_are_read(tmp_path: Path) -> None:
     assert (name, prediction.text, others) == ('8', '3\n\u2028', [])
 
 
-def test_exports_of_suites_of_their_own(tmp_path: Path) -> None:
-    texts = {f'option {i}': f'C does {i}' for i in range(5)}
-    records = [{'q_uid': name, 'question': 'What?', **texts} for name in ('a', 'b')]
-    ego = EGOSCHEMA.read(write_records(tmp_path / 'questions.json', records))
-    write_export('egoschema', tmp_path / 'e.json', ego, {'a': 'C'})
-    assert json.loads((tmp_path / 'e.json').read_text()) == {'a': 2, 'b': 0}
-    record = {
-        'Question_id': 3,
-        'video_id': 'v.mp4',
-        'question_category': 'Proximity',
-        'question': 'A or B?',
-        'answer': 'B',
-    }
-    urban = URBAN_VIDEO_BENCH.read(write_records(tmp_path / 'MCQ.json', [record]))
-    write_export('urbanvideo-bench', tmp_path / 'm_output.csv', urban, {'3': 'Option: [B]'})
-    table = pd.read_csv(tmp_path / 'm_output.csv')
-    assert table['Output'][0] == 'Option: [B]'
-    assert (table['question_category'][0], table['answer'][0]) == ('Proximity', 'B')
-    record = {
-        'question': 'Where?',
-        'answer': 'There',
-        'category': 'object localization',
-        'question_id': 'u-1',
-        'episode_history': 'e',
-    }
-    eqa = OPENEQA.read(write_records(tmp_path / 'open-eqa-v0.json', [record]))
-    write_export('openeqa', tmp_path / 'o.json', eqa, {})
-    assert json.loads((tmp_path / 'o.json').read_text()) == [
-        {'question_id': 'u-1', 'answer': None}
-    ]
+def test_a_benchmark_without_a_suite_is_exported_as_lines_alone(tmp_path: Path) -> None:
+    questions = VSI_BENCH.read(write_records(tmp_path / 'test.json', VSI))
+    with pytest.raises(InputError, match=r'exported to a file \.jsonl'):
+        write_export('egoschema', tmp_path / 'e.json', questions, {})

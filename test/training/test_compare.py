@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from html.parser import HTMLParser
 import json
 from typing import Any, TYPE_CHECKING
 
@@ -10,7 +9,6 @@ import pytest
 pytest.importorskip('torch')
 
 from training import compare
-from training.eval.report_page import report_page
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,36 +103,3 @@ def test_reports_that_cannot_be_compared_are_refused(
         assert compare.main([*files, '--json', str(tmp_path / 'out.json')]) == 2
         assert message in capsys.readouterr().err
     assert not (tmp_path / 'out.json').exists()
-
-
-class Page(HTMLParser):
-    """Collects what a page loads, and its tags."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.loaded: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.loaded += [
-            str(value)
-            for name, value in attrs
-            if name in {'src', 'href', 'xlink:href'} and not str(value).startswith('#')
-        ]
-
-
-def test_pages_are_self_contained_and_the_same_every_time(tmp_path: Path) -> None:
-    first, second = report('a<b>', [True] * 10), report('b', [False] * 10)
-    files = [write_json(tmp_path / 'a.json', first), write_json(tmp_path / 'b.json', second)]
-    assert compare.main([*files, '--html', str(tmp_path / 'page.html')]) == 0
-    made = (tmp_path / 'page.html').read_text()
-    for text in (made, report_page(first)):
-        page = Page(text)
-        assert page.loaded == []
-        assert 'script' not in page.tags
-        assert 'nearest' not in page.tags
-        assert page.tags.count('svg') == 1
-        assert 'a&lt;b&gt;' in text
-    assert report_page(first) == report_page(first)

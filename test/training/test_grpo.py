@@ -437,7 +437,11 @@ def tokens_of_last_prompts(state: dict[str, Any], completions: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ('name', 'processes', 'others'), [('qwen2.5-3b-lora', 2, 1), ('qwen2.5-3b-8gpu', 1, 2)]
+    ('name', 'processes', 'others'),
+    [
+        ('qwen2.5-3b-lora', 2, 1),
+        pytest.param('qwen2.5-3b-8gpu', 1, 2, marks=pytest.mark.slow),
+    ],
 )
 def test_gpu_recipe_goes_on_with_another_number_of_processes(
     folder: Path, name: str, processes: int, others: int

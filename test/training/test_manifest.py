@@ -17,10 +17,9 @@ import yaml
 
 from test.tiny_models import save_language_model
 from test.training.test_sft import ROOT, turning_row
-from training import sft
+from training import experiment, sft
 from training.data.grpo import GrpoArguments
-from training.experiments import models
-from training.experiments.config import TrainingConfig
+from training.experiment import TrainingConfig
 from training.run.manifest import begin_or_go_on, checkpoint_of, manifest_of
 
 SMOKE = ROOT / 'training' / 'configs' / 'smoke-sft.yaml'
@@ -140,19 +139,19 @@ def test_longer_run_goes_on_and_another_start_is_refused_by_recipe_and_experimen
 
     settings = {'rows': 'rows.jsonl', 'model': 'start'}
     entry = TrainingConfig('sft', str(SMOKE), 'out', settings)
-    models.train(entry)  # is there already, and from this start
+    experiment.train(entry)  # is there already, and from this start
     other = load_file('start/model.safetensors')
     save_file({n: w + 1 for n, w in other.items()}, 'start/model.safetensors', {'format': 'pt'})
     capsys.readouterr()
     assert run_sft(monkeypatch, *longer) == 2
     assert 'sft: error: out has a run that began otherwise' in capsys.readouterr().err
     with pytest.raises(InputError, match='out has a run that began otherwise'):
-        models.train(entry)
+        experiment.train(entry)
     Path('start').rename('moved')  # what is gone cannot be compared
-    models.train(entry)
+    experiment.train(entry)
     Path('moved').rename('start')
     Path('out/manifest.yaml').unlink()
-    models.train(entry)
+    experiment.train(entry)
 
 
 def test_seed_of_the_file_is_compared() -> None:
@@ -162,9 +161,9 @@ def test_seed_of_the_file_is_compared() -> None:
     told = {'rows': ['rows.jsonl'], 'model': 'start', 'stages': ['1 x 7:3:0']}
     Path('run.yaml').write_text(yaml.safe_dump(told))
     Path('out/manifest.yaml').write_text(yaml.safe_dump(grpo_manifest(42)))
-    models.train(TrainingConfig('grpo', 'run.yaml', 'out'))
+    experiment.train(TrainingConfig('grpo', 'run.yaml', 'out'))
     with pytest.raises(InputError, match='seed 42, not 3'):
-        models.train(TrainingConfig('grpo', 'run.yaml', 'out', {'seed': 3}))
+        experiment.train(TrainingConfig('grpo', 'run.yaml', 'out', {'seed': 3}))
 
 
 def test_a_manifest_of_release_0_1_is_read(

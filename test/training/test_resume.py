@@ -38,9 +38,8 @@ def run_sft(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
             ('completions/mean_length', 'reward', 'loss'),
         ),
         (run_sft, (), ('loss', 'learning_rate', 'grad_norm')),
-        (run_sft, ('--share_prefixes', 'true', '--muon', 'false'), ('loss', 'grad_norm')),
     ],
-    ids=['grpo', 'sft with muon', 'sft with shared prefixes'],
+    ids=['grpo', 'sft with muon'],
 )
 def test_resumed_run_equals_one_that_was_not_stopped(
     tmp_path: Path,

@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from itertools import count
 import json
-import shutil
 from typing import Any, TYPE_CHECKING
 
 import pytest
@@ -33,7 +31,6 @@ from training.robot_bench.items import (
     GivenAnswer,
     KINDS,
     pictures_of,
-    read_items,
     write_items,
 )
 from training.robot_bench.report import agreement_figures, score_figures, ScoredAnswer
@@ -55,7 +52,6 @@ ITEMS = [
         reference=f'{kind} {number}.',
         scene=f'Thing {number} of {kind}.',
         scene_id=f'scene {number}',
-        group='known' if number < 2 else 'new',
     )
     for kind in KINDS
     for number in range(4)
@@ -223,7 +219,7 @@ def run(tmp_path: Path, servers: tuple[ChatServer, ...], *more: str) -> dict[str
     return report
 
 
-def test_command_reports_means_by_type_and_group_with_blind_scores_and_controls(
+def test_command_reports_means_by_type_with_blind_scores_and_controls(
     tmp_path: Path,
     servers: tuple[ChatServer, ChatServer, ChatServer],
     capsys: pytest.CaptureFixture[str],
@@ -238,8 +234,6 @@ def test_command_reports_means_by_type_and_group_with_blind_scores_and_controls(
     assert [row['mean'] for row in by_type.values()] == [2.25, 3.0, 3.0, 3.0]
     low, high = by_type['planning']['interval_95']
     assert low < 2.25 < high == 3.0
-    groups = strict['scores']['by_group']
-    assert [groups[name]['by_type']['planning']['mean'] for name in ('known', 'new')] == [3, 1.5]
     assert strict['question_only']['mean'] == 0
     assert mild['question_only']['by_type']['planning']['mean'] == 1
     assert strict['gain']['difference'] == pytest.approx(3 * 15 / 16)
@@ -251,12 +245,8 @@ def test_command_reports_means_by_type_and_group_with_blind_scores_and_controls(
     assert [row['mean'] for row in controls.values()] == [3, 0, 0]
     assert [row['n'] for row in controls.values()] == [8, 8, 8]
     assert mild['controls']['the reference']['unreadable'] == 2
-    assert strict['shuffled']['mean_shuffled'] < strict['shuffled']['mean'] == 3
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ['planning', '4', '2.25', '(0.75', 'to', '3.00)'] in [line[:6] for line in lines]
-    page = (tmp_path / 'out' / 'report.html').read_text()
-    assert '<script' not in page
-    assert page.count('compared.') == 15 + 11
 
 
 def test_a_judge_that_always_says_2_fails_the_run(
@@ -274,51 +264,6 @@ def test_a_judge_that_always_says_2_fails_the_run(
     assert json.loads((tmp_path / 'out' / 'report.json').read_text())['n'] == 16
 
 
-@pytest.mark.parametrize(
-    ('scores', 'message'),
-    [
-        # Answers of the model get 2, wherever they stand.
-        ({'right': '3', 'wrong': '0', 'own': '2'}, 'no less at other questions: mean 2.00'),
-        ({'right': 'good', 'wrong': 'bad', 'own': '2'}, 'no score of a control can be read'),
-    ],
-)
-def test_a_judge_that_does_not_look_at_the_question_fails_the_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], scores: dict[str, str], message: str
-) -> None:
-    items = [*ITEMS, *(replace(item, id=f'{item.id}-again') for item in ITEMS)]
-    write_items(tmp_path / 'bench.jsonl', items)
-    references = {item.reference for item in ITEMS}
-
-    def judge(request: RecordedRequest) -> Script:
-        reference, answer = (
-            request.text.partition(f'{name}: "')[2].partition('"')[0]
-            for name in ('Reference', 'Answer of the robot')
-        )
-        is_control = answer in references or 'Give 3' in answer
-        kind = 'right' if answer == reference else 'wrong' if is_control else 'own'
-        return Script((f'Score: {scores[kind]}\nReason: so.',))
-
-    numbers = count()
-
-    def model(_: RecordedRequest) -> Script:
-        return Script((f'<think>.</think><answer>answer {next(numbers)}</answer>',))
-
-    with (
-        ChatServer(judge, [{'id': 'j'}], 'j') as judging,
-        ChatServer(model, [{'id': 'm'}], 'm') as answering,
-    ):
-        command = [answering.url, str(tmp_path / 'bench.jsonl'), '--out', str(tmp_path / 'out')]
-        command += ['--cache', 'none', '--judge', judging.url]
-        assert main([*command, '--controls', '5']) == 1
-        [line] = capsys.readouterr().err.strip().splitlines()[-1:]
-        assert message in line
-        # With few of them chance decides: the report says so, and the run does not fail.
-        shutil.rmtree(tmp_path / 'out')
-        is_readable = scores['right'] == '3'
-        assert main([*command, '--controls', '4']) == (0 if is_readable else 1)
-        assert '(n = 16: fewer than 20 say nothing)' in capsys.readouterr().out
-
-
 def test_agreement_between_judges_leaves_out_what_neither_has_read(
     tmp_path: Path, servers: tuple[ChatServer, ChatServer, ChatServer]
 ) -> None:
@@ -334,7 +279,6 @@ def test_agreement_between_judges_leaves_out_what_neither_has_read(
     ]  # fmt: skip
     # 11 own answers that both could read, one of them among the 8 that are given.
     assert (judges['n'], judges['r']) == (18, pytest.approx(1.0))
-    assert judges['kappa_weighted'] == judges['kappa'] == 1
     assert judges['by_type']['movement']['n'] == 0
     assert (ann['n'], ann['first']) == (8, servers[1].url)
     assert ann['by_type']['spatial']['equal'] == 5 / 8
@@ -413,26 +357,6 @@ def test_settings_that_are_not_allowed_are_refused_before_anybody_is_asked(
     command = ['http://127.0.0.1:9', 'none.jsonl', '--judge', 'http://127.0.0.1:9', '--out']
     assert main([*command, str(tmp_path / 'out'), '--controls', '-1']) == 2
     assert 'controls' in capsys.readouterr().err
-
-
-def test_answers_are_left_for_people_to_score_and_read_again(
-    tmp_path: Path, servers: tuple[ChatServer, ChatServer, ChatServer]
-) -> None:
-    write_items(tmp_path / 'bench.jsonl', ITEMS)
-    run(tmp_path, servers[:2])
-    path = tmp_path / 'out' / 'to_score.jsonl'
-    values = [json.loads(line) for line in path.read_text().splitlines()]
-    assert len(values) == 15  # one completion has no answer
-    for number, value in enumerate(values):
-        [answer] = value['answers']
-        assert answer['scores'] == []
-        answer['scores'] = [number % 4]
-    path.write_text('\n'.join(map(json.dumps, values)))
-    assert [item.answers[0].scores for item in read_items(path)][1] == (1.0,)
-    (tmp_path / 'bench.jsonl').write_text(path.read_text())
-    [pair] = run(tmp_path, servers[:2])['agreement']
-    # The judge gives 3 to all: there is nothing to correlate.
-    assert (pair['n'], pair['r'], pair['equal']) == (15, None, 3 / 15)
 
 
 def test_a_server_is_shown_pictures_and_the_blind_question_without(

@@ -18,9 +18,9 @@ from embodied_r_ros.common.errors import InputError, ModelError
 from embodied_r_ros.types.answers import Sampling
 
 from test.chat_server import ChatServer, RecordedRequest, Script
-from training.robot_bench.answering import each
 from training.robot_bench.items import KINDS
 from training.robot_bench.judging import (
+    each,
     judge_messages,
     judges_of,
     JudgeVerdict,

@@ -190,12 +190,11 @@ def bag(tmp_path: Path) -> Path:
 
 def test_command_writes_items_with_what_was_seen_and_where(bag: Path, tmp_path: Path) -> None:
     out = tmp_path / 'bench.jsonl'
-    command = [str(bag.parent), '--out', str(out), '--moments', '2', '--group', 'known']
+    command = [str(bag.parent), '--out', str(out), '--moments', '2']
     assert main(command) == 0
     items = read_items(out)
     assert [item.question_type for item in items] == [*KINDS, *KINDS]
     assert {item.scene_id for item in items} == {'table-1'}
-    assert {item.group for item in items} == {'known'}
     for item in items:
         assert item.task == TASK
         assert item.deltas

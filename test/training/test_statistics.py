@@ -8,11 +8,9 @@ import pytest
 
 from training.eval.statistics import (
     bootstrap_interval,
-    cohens_kappa,
     correlation,
     interval_over_runs,
     paired_test,
-    weighted_kappa,
 )
 
 
@@ -140,19 +138,3 @@ def test_interval_over_runs_knows_how_far_apart_runs_lie() -> None:
     alone = bootstrap_interval(one, scenes)
     assert alone is not None
     assert interval_over_runs([one], scenes) == pytest.approx(alone, abs=0.02)
-
-
-def test_kappa_is_agreement_beyond_chance() -> None:
-    first, second = [0, 0, 3, 3], [0, 3, 3, 3]
-    # Equal are 3 of 4; by chance 1/2 * 1/4 + 1/2 * 3/4 = 1/2.
-    assert cohens_kappa(first, second) == pytest.approx(0.5)
-    # All differences are 0 or 3: the weights change nothing.
-    assert weighted_kappa(first, second) == pytest.approx(0.5)
-    # One step off: all differ, and yet they go together.
-    assert cohens_kappa([0, 1, 2], [1, 2, 3]) == pytest.approx(-2 / 7)
-    assert weighted_kappa([0, 1, 2], [1, 2, 3]) == pytest.approx(4 / 7)
-    for kappa in (cohens_kappa, weighted_kappa):
-        assert kappa([], []) is None
-        assert kappa([2, 2], [2, 2]) is None
-        assert kappa([0, 3, 1], [0, 3, 1]) == 1
-        assert kappa([0, 3], [3, 0]) == -1

@@ -152,32 +152,6 @@ def _pearson(*sums: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.where(varies, np.clip((n * xy - x * y) / root, -1.0, 1.0), np.nan)
 
 
-def weighted_kappa(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Cohen's kappa with quadratic weights: 1 for equal scores, 0 as by chance.
-
-    None: there are no scores, or chance alone would make them equal.
-    """
-    if not first:
-        return None
-    x, y = np.asarray(first, float), np.asarray(second, float)
-    by_chance = x.var() + y.var() + (x.mean() - y.mean()) ** 2  # of a pair drawn apart
-    return 1.0 - float(np.mean((x - y) ** 2) / by_chance) if by_chance > 0 else None
-
-
-def cohens_kappa(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Cohen's kappa of scores that are equal or not: 1 for equal ones, 0 as by chance.
-
-    None: there are no scores, or chance alone would make them equal.
-    """
-    if not first:
-        return None
-    x, y = np.asarray(first, float), np.asarray(second, float)
-    by_chance = sum(np.mean(x == value) * np.mean(y == value) for value in np.unique(x))
-    if by_chance >= 1:
-        return None
-    return float((np.mean(x == y) - by_chance) / (1 - by_chance))
-
-
 @dataclass(frozen=True)
 class PairedDifference:
     """How two models differ on the same rows."""

@@ -3,40 +3,22 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, replace
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.proposal import task_sentence
-from embodied_r_ros.chat.cache import cache_key
-from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.settings import ChatConfig
-from embodied_r_ros.common.errors import InputError, ModelError
+from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.reasoning.prompts import build_prompt
 from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
-from tqdm import tqdm
-
-from training.eval.generation import generate, model_identity, server_identity
-from training.run.models import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from embodied_r_ros.chat.cache import ReplyCache
     from embodied_r_ros.reasoning.prompts import Prompt
     from embodied_r_ros.scene.memory import MemoryConfig
-    from embodied_r_ros.types.answers import Sampling
     from embodied_r_ros.types.images import EncodedImage
 
     from training.robot_bench.items import BenchItem
 
-Given = TypeVar('Given')
-Got = TypeVar('Got')
-
 SEEN = ('scene', 'picture', 'both')
-_DEADLINE_S = 600.0
-_IN_FLIGHT = 8
-_TOKEN = ChatConfig.token_variable
 # How an answer is to be. The paper's guideline for movements names the robot's view and
 # its rules the image's; here it is the image's throughout.
 _GUIDES = {
@@ -87,75 +69,3 @@ def prompt_of(
     text = ' '.join([*task, *filter(None, parts)])
     prompt = build_prompt(text, (), deltas, focus, memory)
     return replace(prompt, images=(image,) if image else ())
-
-
-class Respondent:
-    """A model that is asked. What it says is kept as it comes."""
-
-    def __init__(self, name: str, sampling: Sampling, cache: ReplyCache) -> None:
-        """Ask who it is.
-
-        Args:
-            name: Folder with weights, or URL of a server (`URL#MODEL`: one of several models).
-            sampling: How its text is sampled.
-            cache: What was said before.
-
-        Raises:
-            InputError: It is neither.
-            ModelError: The server fails.
-        """
-        self.name = name
-        self._sampling = sampling
-        self._cache = cache
-        self._client = server_client(name, _TOKEN) if is_url(name) else None
-        self.identity = (
-            server_identity(self._client, name) if self._client else model_identity(name)
-        )
-
-    def completions(self, prompts: Sequence[Prompt]) -> list[str]:
-        """What it says, in the order that it is asked.
-
-        Raises:
-            InputError: A folder that reads text alone is to look at pictures.
-            ModelError: The model fails.
-        """
-        if self._client:
-            return each(self._complete, prompts, f'model {self.name}')
-        return generate(self.name, prompts, self._sampling, cache=self._cache)
-
-    def _complete(self, prompt: Prompt) -> str:
-        assert self._client is not None
-        key = cache_key(self.identity, *map(str, astuple(self._sampling)), prompt.sha256())
-        text = self._cache.get(key)
-        if text is None:
-            request = prompt.request(self._sampling)
-            text = ''.join(chunk.text for chunk in self._client.stream(request, _DEADLINE_S))
-            self._cache.put(key, text)
-        return text
-
-
-def server_client(name: str, token_variable: str) -> HttpChatClient:
-    """A client of `URL` or `URL#MODEL`, whose token is in an environment variable.
-
-    Raises:
-        InputError: It is no URL, or the token cannot be used.
-    """
-    if not is_url(name):
-        msg = f'{name!r}: expected the URL of a model server, such as http://127.0.0.1:8100'
-        raise InputError(msg)
-    return HttpChatClient(ChatConfig(url=name, token_variable=token_variable))
-
-
-def each(function: Callable[[Given], Got], things: Sequence[Given], who: str) -> list[Got]:
-    """What a function makes of each thing, several at a time; the first failure ends them all.
-
-    Raises:
-        ModelError: One failed; the message tells who it was.
-    """
-    try:
-        with ThreadPoolExecutor(_IN_FLIGHT) as pool:
-            results = pool.map(function, things)  # a failure cancels what has not begun
-            return list(tqdm(results, total=len(things), desc=who, leave=False, disable=None))
-    except ModelError as error:
-        msg = f'{who}: {error}'
-        raise ModelError(msg) from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 import json
 from pathlib import Path
 from random import Random
@@ -21,23 +22,22 @@ from embodied_r_ros.reasoning.completions import is_unknown, parse_completion
 from embodied_r_ros.serving.profiles import reasoner_config
 from embodied_r_ros.types.answers import Sampling
 
+from training.eval.generation import generate, model_identity
 from training.evaluate import add_budget_option, CACHE, draw_rows, opened_cache
-from training.robot_bench.answering import prompt_of, Respondent, SEEN
-from training.robot_bench.items import GivenAnswer, KINDS, pictures_of, read_items, write_items
+from training.robot_bench.answering import prompt_of, SEEN
+from training.robot_bench.items import KINDS, pictures_of, read_items
 from training.robot_bench.judging import judges_of, OpenCase
 from training.robot_bench.report import (
     agreement_figures,
-    bench_page,
     bench_table,
     gain_figures,
-    LEAST_SHUFFLED,
     score_figures,
     ScoredAnswer,
 )
 from training.run.command import run_command
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from embodied_r_ros.reasoning.prompts import Prompt
     from embodied_r_ros.scene.memory import MemoryConfig
@@ -64,7 +64,8 @@ class BenchConfig(Settings):
 
 
 def evaluate(
-    respondent: Respondent,
+    model: str,
+    ask: Callable[[Sequence[Prompt]], list[str]],
     items: Sequence[BenchItem],
     judges: Sequence[OpenJudge],
     memory: MemoryConfig,
@@ -80,16 +81,16 @@ def evaluate(
     """
     pictures = {} if config.context == 'scene' else pictures_of(items)
     prompts = [prompt_of(item, config.context, pictures.get(item.id), memory) for item in items]
-    completions = respondent.completions(prompts)
-    alone = respondent.completions([prompt_of(item, '', None, memory) for item in items])
+    completions = ask(prompts)
+    alone = ask([prompt_of(item, '', None, memory) for item in items])
     answers = _judged(list(map(_answered, items, completions)), judges)
     blind = _judged(list(map(_answered, items, alone)), judges)
     given_answers = _judged(_given(items), judges)
     names = [judge.name for judge in judges]
     return {
         'n': len(items),
-        'model': respondent.name,
-        'identity': respondent.identity,
+        'model': model,
+        'identity': model_identity(model),
         'seen': config.context,
         'unanswered': sum(each.answer is None for each in answers),
         'unknown': sum(is_unknown(each.answer or '') for each in answers),
@@ -97,7 +98,6 @@ def evaluate(
             _judge_figures(answers, blind, number)
             | {'name': judge.name, 'identity': judge.identity}
             | {'controls': _controls(items, judge, config)}
-            | {'shuffled': _shuffled(answers, judge, number, config)}
             for number, judge in enumerate(judges)
         ],
         'agreement': agreement_figures([*given_answers, *_others(answers, given_answers)], names),
@@ -177,33 +177,6 @@ def _controls(
     return table
 
 
-def _shuffled(
-    answers: Sequence[ScoredAnswer], judge: OpenJudge, number: int, config: BenchConfig
-) -> dict[str, Any]:
-    """What a judge gives answers of the model at their questions, and at others of the type."""
-    rng = Random(config.seed)
-    own: list[int | None] = []
-    cases: list[OpenCase] = []
-    for kind in KINDS:
-        of_kind = [s for s in answers if s.item.question_type == kind and s.answer is not None]
-        for each in rng.sample(of_kind, min(config.controls, len(of_kind))):
-            others = sorted({str(other.answer) for other in of_kind} - {str(each.answer)})
-            if others:
-                own.append(each.scores[number])
-                cases.append(_case(each.item, rng.choice(others)))
-    pairs = [
-        (score, verdict.score)
-        for score, verdict in zip(own, judge.verdicts(cases), strict=True)
-        if score is not None and verdict.score is not None
-    ]
-    count = len(pairs)
-    return {
-        'n': count,
-        'mean': sum(pair[0] for pair in pairs) / count if pairs else None,
-        'mean_shuffled': sum(pair[1] for pair in pairs) / count if pairs else None,
-    }
-
-
 def control_problem(judge: Mapping[str, Any]) -> str:
     """Why the scores of a judge mean nothing: it rates no control below what should be better.
 
@@ -211,25 +184,12 @@ def control_problem(judge: Mapping[str, Any]) -> str:
         judge: Figures of a judge, as `evaluate` reports them.
 
     Returns:
-        The reason; empty where references and the model's own answers score best, no controls
-        were judged, or too few of the model's own.
+        The reason; empty where references score best, or no controls were judged.
     """
     tried = [control for control in judge['controls'].values() if control['n']]
     if tried and all(control['mean'] is None for control in tried):
         return f'judge {judge["name"]}: no score of a control can be read: take another judge'
-    return _reference_problem(judge) or _shuffled_problem(judge)
-
-
-def _shuffled_problem(judge: Mapping[str, Any]) -> str:
-    own, shuffled = judge['shuffled']['mean'], judge['shuffled']['mean_shuffled']
-    if judge['shuffled']['n'] < LEAST_SHUFFLED:
-        return ''  # chance would decide, as the report says
-    if not own or shuffled < own:  # of an answer that is worth nothing, nothing is lost
-        return ''
-    return (
-        f'judge {judge["name"]} gives the answers of the model no less at other questions: mean '
-        f'{own:.2f} at their own, {shuffled:.2f} shuffled. Its scores say nothing about the model'
-    )
+    return _reference_problem(judge)
 
 
 def _reference_problem(judge: Mapping[str, Any]) -> str:
@@ -267,27 +227,6 @@ def _verdicts(each: ScoredAnswer) -> dict[str, Any]:
     }
 
 
-def _write(out: Path, items: Sequence[BenchItem], report: dict[str, Any]) -> None:
-    """The report, its page, and the answers for people to score.
-
-    Raises:
-        InputError: A file cannot be written.
-    """
-    write_whole(out / 'report.json', json.dumps(report, indent=2) + '\n', makes_folder=True)
-    write_whole(out / 'report.html', bench_page(report), makes_folder=True)
-    write_items(out / 'to_score.jsonl', to_be_scored(items, report))
-
-
-def to_be_scored(items: Sequence[BenchItem], report: dict[str, Any]) -> list[BenchItem]:
-    """The items with the model's answers, for people to score: a file that is read again."""
-    answers = {outcome['id']: outcome['answer'] for outcome in report['outcomes']}
-    return [
-        replace(item, answers=(*item.answers, GivenAnswer(answer, by=report['model'])))
-        for item in items
-        if (answer := answers[item.id]) is not None
-    ]
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='training.robot_bench.evaluate', description=__doc__)
     add = parser.add_argument
@@ -300,7 +239,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar='URL',
         help='model server that judges, or URL#NAME; two or more: their agreement is reported',
     )
-    add('--out', type=Path, required=True, metavar='DIR', help='for report.json, report.html, …')
+    add('--out', type=Path, required=True, metavar='DIR', help='for report.json')
     add('--see', choices=SEEN, default=SEEN[0], help='what the model is given (%(default)s)')
     add('--temperature', type=float, default=0.0, help='of the model; 0: greedy')
     add('--judge-temperature', type=float, default=0.0, help='of the judges (the paper: 1)')
@@ -320,12 +259,13 @@ def _run(args: argparse.Namespace) -> int:
     cache = opened_cache(args.cache)
     sampling = Sampling(args.temperature, 1.0, args.max_tokens, args.seed)
     judging = replace(sampling, temperature=args.judge_temperature)
-    respondent = Respondent(args.model, sampling, cache)
+    ask = partial(generate, args.model, sampling=sampling, cache=cache)
     judges = judges_of(args.judge, judging, cache)
     memory = reasoner_config(args.model, token_budget=args.token_budget).memory()
-    report = evaluate(respondent, items, judges, memory, config)
+    report = evaluate(args.model, ask, items, judges, memory, config)
     report |= {'sampling': asdict(sampling), 'judging': asdict(judging)}
-    _write(args.out, items, report)
+    text = json.dumps(report, indent=2) + '\n'
+    write_whole(args.out / 'report.json', text, makes_folder=True)
     sys.stdout.write(bench_table(report) + '\n')
     problems = [problem for judge in report['judges'] if (problem := control_problem(judge))]
     for problem in problems:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 KINDS = ('planning', 'high_level_action', 'movement', 'spatial')
 MAX_SCORE = 3
 _TEXTS = (
-    'id', 'question_type', 'question', 'reference', 'task', 'context', 'scene_id', 'group',
+    'id', 'question_type', 'question', 'reference', 'task', 'context', 'scene_id',
     'scene', 'image', 'bag', 'topic',
 )  # fmt: skip
 _NEEDED = ('id', 'question_type', 'question', 'reference')
@@ -52,7 +52,6 @@ class BenchItem:
     task: str = ''  # what the arm is doing, in words; empty: not told
     context: str = ''  # what is told besides: frame, robot, state; empty: nothing
     scene_id: str = ''  # items of one scene are not independent
-    group: str = ''  # of tasks, such as known or new ones; empty: none
     scene: str = ''  # what was seen, as text; empty: not told so
     deltas: tuple[dict[str, Any], ...] = ()  # what was seen, as rows have it
     focus: tuple[dict[str, Any], ...] = ()  # what keyframes of it showed besides, likewise

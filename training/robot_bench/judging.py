@@ -3,25 +3,33 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from embodied_r_ros.chat.cache import cache_key
+from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.protocol import ChatMessage, ChatRequest
+from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import InputError, ModelError
 from embodied_r_ros.common.untrusted import as_data
+from tqdm import tqdm
 
 from training.eval.generation import server_identity
-from training.robot_bench.answering import each, server_client
 from training.robot_bench.items import MAX_SCORE
+from training.run.models import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from embodied_r_ros.chat.cache import ReplyCache
     from embodied_r_ros.types.answers import Sampling
 
+Given = TypeVar('Given')
+Got = TypeVar('Got')
+
+_IN_FLIGHT = 8
 _QUOTED_CHARS = 2000
 _REPEATED_CHARS = 500
 SYSTEM = (
@@ -204,6 +212,33 @@ class OpenJudge:
             reply = ''.join(chunk.text for chunk in self._client.stream(request, _DEADLINE_S))
             self._cache.put(key, reply)
         return reply
+
+
+def server_client(name: str, token_variable: str) -> HttpChatClient:
+    """A client of `URL` or `URL#MODEL`, whose token is in an environment variable.
+
+    Raises:
+        InputError: It is no URL, or the token cannot be used.
+    """
+    if not is_url(name):
+        msg = f'{name!r}: expected the URL of a model server, such as http://127.0.0.1:8100'
+        raise InputError(msg)
+    return HttpChatClient(ChatConfig(url=name, token_variable=token_variable))
+
+
+def each(function: Callable[[Given], Got], things: Sequence[Given], who: str) -> list[Got]:
+    """What a function makes of each thing, several at a time; the first failure ends them all.
+
+    Raises:
+        ModelError: One failed; the message tells who it was.
+    """
+    try:
+        with ThreadPoolExecutor(_IN_FLIGHT) as pool:
+            results = pool.map(function, things)  # a failure cancels what has not begun
+            return list(tqdm(results, total=len(things), desc=who, leave=False, disable=None))
+    except ModelError as error:
+        msg = f'{who}: {error}'
+        raise ModelError(msg) from None
 
 
 def judges_of(names: Sequence[str], sampling: Sampling, cache: ReplyCache) -> list[OpenJudge]:

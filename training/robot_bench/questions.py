@@ -43,14 +43,13 @@ if TYPE_CHECKING:
     from training.robot_bench.references import BenchMoment
 
 
-def items_of(bag: Path, moments: int, seed: int, group: str = '') -> Iterator[BenchItem]:
+def items_of(bag: Path, moments: int, seed: int) -> Iterator[BenchItem]:
     """Open questions about a simulated demonstration, with what was seen until then.
 
     Args:
         bag: With images and the truth.
         moments: How many moments to ask at, at most; each gives one question of each type.
         seed: Of the moments, and of what is asked.
-        group: That the items belong to.
 
     Raises:
         InputError: The bag is no such demonstration, or words for directions do not hold for its
@@ -65,7 +64,7 @@ def items_of(bag: Path, moments: int, seed: int, group: str = '') -> Iterator[Be
     _check_words_hold(shown, bag)
     rng = Random(f'{seed}:{episode.id}')
     for moment in moments_of(truth, shown.states, moments, rng):
-        yield from _items(bag, episode, moment, group, rng)
+        yield from _items(bag, episode, moment, rng)
 
 
 def _perceived(bag: Path) -> list[SemanticDelta]:
@@ -101,9 +100,7 @@ def _metadata(shown: ArmEpisode) -> RobotMetadata:
     return shown.metadata or RobotMetadata(frame_id=shown.frame_id)
 
 
-def _items(
-    bag: Path, episode: Episode, moment: BenchMoment, group: str, rng: Random
-) -> Iterator[BenchItem]:
+def _items(bag: Path, episode: Episode, moment: BenchMoment, rng: Random) -> Iterator[BenchItem]:
     shown, stamp_ns = episode.arm, moment.state.stamp_ns
     assert shown is not None
     context = coordinates_text(shown.frame_id, shown.metadata, moment.state.position)
@@ -118,7 +115,6 @@ def _items(
             task=shown.task,
             context=context,
             scene_id=episode.scene_id,
-            group=group,
             deltas=row_deltas(observations),
             focus=(asdict(look),) if look else (),
             bag=str(bag),
@@ -143,7 +139,7 @@ def _run(args: argparse.Namespace) -> int:
         msg = f'--moments is {args.moments}: expected at least 1'
         raise InputError(msg)
     bags = tqdm(find_bags(args.bags), unit=' bags', disable=None)
-    items = [item for bag in bags for item in items_of(bag, args.moments, args.seed, args.group)]
+    items = [item for bag in bags for item in items_of(bag, args.moments, args.seed)]
     if not items:
         msg = 'there is no moment to ask at in any of the bags'
         raise InputError(msg)
@@ -161,9 +157,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument('--out', required=True, type=Path, metavar='BENCH.jsonl')
     parser.add_argument('--moments', type=int, default=3, help='of each bag (default: 3)')
     parser.add_argument('--seed', type=int, default=0)
-    parser.add_argument(
-        '--group', default='', help='name of a group of tasks, reported on its own'
-    )
     return run_command(parser, _run, arguments)
 
 

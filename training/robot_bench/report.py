@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of a bench: means with intervals, agreement of scorers, a table and a page."""
+"""The report of a bench: means with intervals, agreement of scorers, and a table."""
 
 from __future__ import annotations
 
@@ -9,28 +9,16 @@ from itertools import combinations
 from statistics import median
 from typing import Any, TYPE_CHECKING
 
-from training.eval.report_page import html_page, rate_text, ReportSection
-from training.eval.statistics import (
-    bootstrap_interval,
-    cohens_kappa,
-    correlation,
-    paired_test,
-    weighted_kappa,
-)
-from training.experiments.figures import bars
+from training.eval.figures import rate_text
+from training.eval.statistics import bootstrap_interval, correlation, paired_test
 from training.robot_bench.items import KINDS, MAX_SCORE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from training.eval.report_page import ReportTable
     from training.robot_bench.items import BenchItem
 
 PEOPLE = 'people'
-# Answers at other questions of which a judge is told anything. Of 20, a good judge gives no less
-# by chance in 1 of 1000 runs where half of the answers are right and 1 in 10 fits elsewhere too,
-# and in 1 of 30 where a quarter is right and 1 in 20 fits (by the normal distribution).
-LEAST_SHUFFLED = 20
 
 
 @dataclass(frozen=True)
@@ -51,21 +39,10 @@ class ScoredAnswer:
 
 
 def score_figures(scored: Sequence[ScoredAnswer], judge: int) -> dict[str, Any]:
-    """Mean score of a judge with its 95 % interval, in all, by type and by group.
+    """Mean score of a judge with its 95 % interval, in all and by type.
 
     Replies that cannot be read are left out of the mean and counted.
     """
-    groups = sorted({each.item.group for each in scored} - {''})
-    return {
-        **_means(scored, judge),
-        'by_group': {
-            group: _means([each for each in scored if each.item.group == group], judge)
-            for group in groups
-        },
-    }
-
-
-def _means(scored: Sequence[ScoredAnswer], judge: int) -> dict[str, Any]:
     return {
         **_mean(scored, judge),
         'by_type': {kind: _mean(some, judge) for kind, some in _by_type(scored).items()},
@@ -151,8 +128,6 @@ def _agreement(
         differences = [a - b for a, b, _ in pairs]
         return {
             **asdict(correlation_of_pair),
-            'kappa': cohens_kappa(firsts, seconds),
-            'kappa_weighted': weighted_kappa(firsts, seconds),
             'equal': sum(not d for d in differences) / len(pairs) if pairs else None,
             'difference': sum(differences) / len(pairs) if pairs else None,
         }
@@ -180,7 +155,11 @@ def bench_table(report: dict[str, Any]) -> str:
                 f'  gain over the question alone {gain["difference"]:+.2f}'
                 f'{_within(gain["interval_95"])}, p = {gain["p_value"]:.2g}'
             )
-        lines += [f'  {name:<28} {text}' for name, text in _control_texts(judge)]
+        lines += [
+            f'  {name:<28} {"not known" if row["mean"] is None else format(row["mean"], ".2f")} '
+            f'(n = {row["n"]}, {row["unreadable"]} unreadable)'
+            for name, row in judge['controls'].items()
+        ]
         if unreadable := judge['scores']['unreadable']:
             lines.append(f'  {unreadable} scores could not be read: left out of the means')
     for pair in report['agreement']:
@@ -190,16 +169,11 @@ def bench_table(report: dict[str, Any]) -> str:
 
 
 def _lines(judge: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """Name, figures and blind figures of all, of each type, and of each group and its types."""
+    """Name, figures and blind figures of all and of each type."""
     scores, blind = judge['scores'], judge['question_only']
     yield 'all', scores, blind
     for kind, row in scores['by_type'].items():
         yield kind, row, blind['by_type'][kind]
-    for group, figures in scores['by_group'].items():
-        other = blind['by_group'][group]
-        yield group, figures, other
-        for kind, row in figures['by_type'].items():
-            yield f'{group}: {kind}', row, other['by_type'][kind]
 
 
 def _score(row: dict[str, Any]) -> str:
@@ -211,136 +185,10 @@ def _within(interval: Sequence[float] | None) -> str:
     return f' ({interval[0]:.2f} to {interval[1]:.2f})' if interval else ''
 
 
-def _control_texts(judge: dict[str, Any]) -> list[tuple[str, str]]:
-    """What a judge gave each control, in words."""
-    texts = [(name, _control(row)) for name, row in judge['controls'].items()]
-    shuffled = judge['shuffled']
-    if shuffled['n']:
-        means = f'{shuffled["mean_shuffled"]:.2f}, at their own {shuffled["mean"]:.2f}'
-        few = f': fewer than {LEAST_SHUFFLED} say nothing' * (shuffled['n'] < LEAST_SHUFFLED)
-        texts.append(('own answers at other questions', f'{means} (n = {shuffled["n"]}{few})'))
-    return texts
-
-
-def _control(row: dict[str, Any]) -> str:
-    mean = 'not known' if row['mean'] is None else f'{row["mean"]:.2f}'
-    return f'{mean} (n = {row["n"]}, {row["unreadable"]} unreadable)'
-
-
 def _agreement_text(row: dict[str, Any]) -> str:
     if row['r'] is None:
         return f'no correlation (n = {row["n"]}, scores that do not vary, or too few)'
-    kappas = ', '.join(
-        f'{name} {"-" if row[key] is None else format(row[key], ".2f")}'
-        for name, key in (('kappa', 'kappa'), ('weighted kappa', 'kappa_weighted'))
-    )
     return (
-        f'Pearson {row["r"]:.2f}{_within(row["interval_95"])}, {kappas}, '
+        f'Pearson {row["r"]:.2f}{_within(row["interval_95"])}, '
         f'equal {rate_text(row["equal"])}, difference {row["difference"]:+.2f} (n = {row["n"]})'
     )
-
-
-def bench_page(report: dict[str, Any]) -> str:
-    """The report as a page, with every question and answer, lowest scores first."""
-    names = [judge['name'] for judge in report['judges']]
-    sections = [
-        ReportSection(text=report['model'], code=report['identity']),
-        ReportSection(
-            text=f'{report["n"]} questions; the model was given: {report["seen"]}. '
-            f'{report["unanswered"]} completions have no answer and count 0. Intervals: 95 %, '
-            'whole scenes are resampled.'
-        ),
-    ]
-    for judge in report['judges']:
-        sections += _judge_sections(judge)
-    if report['agreement']:
-        agreement = _agreement_table(report['agreement'])
-        sections.append(ReportSection(heading='Agreement', table=agreement))
-    answers = _answers_table(report['outcomes'], names)
-    sections.append(ReportSection(heading='Answers, lowest scores first', table=answers))
-    if report['given']:
-        given = _given_table(report['given'], names)
-        sections.append(ReportSection(heading='Given answers', table=given))
-    return html_page('Open questions', sections)
-
-
-def _judge_sections(judge: dict[str, Any]) -> list[ReportSection]:
-    rows = [
-        (name, line['n'], _score(line), _score(blind), line['unreadable'])
-        for name, line, blind in _lines(judge)
-    ]
-    chart = {
-        name: {
-            series: (row['mean'], row['interval_95'])
-            for series, row in (('seen', line), ('question only', blind))
-            if row['mean'] is not None
-        }
-        for name, line, blind in _lines(judge)
-    }
-    drawn = bars(chart, is_rate=False) if any(chart.values()) else ''
-    gain = judge['gain']
-    gain_line = (
-        f'Gain over the question alone: {gain["difference"]:+.2f}{_within(gain["interval_95"])}, '
-        f'p = {gain["p_value"]:.2g}.'
-        if gain
-        else 'No score of a pair, with and without what was seen, could be read.'
-    )
-    controls = _control_texts(judge)
-    return [
-        ReportSection(
-            heading=f'Judge {judge["name"]}',
-            code=judge['identity'],
-            chart=drawn,
-            table=(('type', 'n', f'mean, 0 to {MAX_SCORE}', 'question only', 'unreadable'), rows),
-            note=gain_line,
-        ),
-        ReportSection(
-            text=f'What this judge gives answers whose score is known: {MAX_SCORE} to the '
-            'reference, 0 to an order to give 3, little to the reference of another question and '
-            'to answers of the model at other questions.',
-            table=((), controls),
-        ),
-    ]
-
-
-def _agreement_table(agreement: Sequence[dict[str, Any]]) -> ReportTable:
-    rows = [
-        (f'{pair["first"]} and {pair["second"]}', kind, _agreement_text(row))
-        for pair in agreement
-        for kind, row in {'all': pair, **pair['by_type']}.items()
-    ]
-    title = 'Pearson, kappa (Cohen), with quadratic weights, share of equal scores, difference'
-    return ('scorers', 'type', title), rows
-
-
-def _answers_table(outcomes: Sequence[dict[str, Any]], names: Sequence[str]) -> ReportTable:
-    def total(outcome: dict[str, Any]) -> float:
-        return sum(-1 if score is None else score for score in outcome['scores'])
-
-    rows = [
-        (
-            outcome['question'],
-            outcome['reference'],
-            '(none)' if outcome['answer'] is None else outcome['answer'],
-            *_verdict_cells(outcome),
-        )
-        for outcome in sorted(outcomes, key=total)
-    ]
-    return ('question', 'reference', 'answer', *names), rows
-
-
-def _given_table(given: Sequence[dict[str, Any]], names: Sequence[str]) -> ReportTable:
-    rows = [
-        (each['id'], each['answer'], each.get('by', ''), each.get('people', ''),
-         *_verdict_cells(each))
-        for each in given
-    ]  # fmt: skip
-    return ('question', 'answer', 'by', 'people', *names), rows
-
-
-def _verdict_cells(each: dict[str, Any]) -> list[str]:
-    reasons = each['reasons'] or [''] * len(each['scores'])
-    return [
-        f'{"unreadable" if score is None else score} {reason}'.strip()
-        for score, reason in zip(each['scores'], reasons, strict=True)
-    ]

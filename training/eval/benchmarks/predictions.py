@@ -36,7 +36,6 @@ from embodied_r_ros.types.landmarks import read_scene_map, SceneMap
 from tqdm import tqdm
 
 from training.data.lines import read_lines
-from training.eval.benchmarks.multiple_choice import egoschema_index
 from training.eval.benchmarks.questions import as_list
 from training.eval.generation import generate
 
@@ -401,7 +400,7 @@ def _vsi_bench(questions: Sequence[BenchmarkQuestion], texts: Texts) -> str:
         }
         for question in questions
     ]
-    return _table(rows, '\t')
+    return _table(rows)
 
 
 def _published_options(question: BenchmarkQuestion) -> list[str]:
@@ -422,7 +421,7 @@ def _mvbench(questions: Sequence[BenchmarkQuestion], texts: Texts) -> str:
         }
         for row, question in enumerate(questions)
     ]
-    return _table(rows, '\t')
+    return _table(rows)
 
 
 def _erqa(questions: Sequence[BenchmarkQuestion], texts: Texts) -> str:
@@ -438,49 +437,21 @@ def _erqa(questions: Sequence[BenchmarkQuestion], texts: Texts) -> str:
         }
         for row, question in enumerate(questions)
     ]
-    return _table(rows, '\t')
+    return _table(rows)
 
 
-def _urban_video(questions: Sequence[BenchmarkQuestion], texts: Texts) -> str:
-    """The table that run.py of UrbanVideo-Bench writes, and eval.py reads."""
-    rows = [
-        {
-            '': row,
-            **{name: question.record[name] for name in question.record if name != 'Output'},
-            'Output': texts.get(question.id, ''),
-        }
-        for row, question in enumerate(questions)
-    ]
-    return _table(rows, ',')
-
-
-def _table(rows: Sequence[Mapping[str, Any]], delimiter: str) -> str:
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     text = StringIO()
     writer = csv.DictWriter(
-        text, list(rows[0]), delimiter=delimiter, quoting=csv.QUOTE_ALL, lineterminator='\n'
+        text, list(rows[0]), delimiter='\t', quoting=csv.QUOTE_ALL, lineterminator='\n'
     )
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
 
 
-def _openeqa(questions: Sequence[BenchmarkQuestion], texts: Texts) -> str:
-    """The file that evaluate-predictions.py reads; null: not answered."""
-    results = [{'question_id': q.id, 'answer': texts.get(q.id)} for q in questions]
-    return json.dumps(results, indent=2, ensure_ascii=False) + '\n'
-
-
-def _egoschema(questions: Sequence[BenchmarkQuestion], texts: Texts) -> str:
-    """The object that validate.py sends: index by q_uid; what names no option is the first."""
-    indices = {q.id: max(0, egoschema_index(q, texts.get(q.id, ''))) for q in questions}
-    return json.dumps(indices, indent=1) + '\n'
-
-
 _EXPORTS: dict[str, tuple[str, Callable[[Sequence[BenchmarkQuestion], Texts], str]]] = {
     'vsi-bench': ('.tsv', _vsi_bench),
-    'urbanvideo-bench': ('.csv', _urban_video),
-    'openeqa': ('.json', _openeqa),
-    'egoschema': ('.json', _egoschema),
     'mvbench': ('.tsv', _mvbench),
     'erqa': ('.tsv', _erqa),
 }

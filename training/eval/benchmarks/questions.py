@@ -62,7 +62,6 @@ class BenchmarkQuestion:
     other_truths: tuple[str, ...] | None = None  # that are right as well; None: none are given
     video: VideoPart | None = None
     images: tuple[bytes, ...] = ()  # encoded, in order
-    mask: bytes = b''  # encoded, bright where a point should be; empty: none
     record: Record = field(default_factory=dict)  # as published, without images
 
     def plain_question(self) -> str:
@@ -86,8 +85,6 @@ class Benchmark:
     has_images: bool = False  # they come with the rows
     # Scores by a judge (folder or URL), who is asked about what the rule alone leaves out.
     judge_scores: JudgedScores | None = None
-    # What was done, where rows are of what a program did before; None: they are questions.
-    stored_reply: Callable[[BenchmarkQuestion], str] | None = None
 
 
 def different_truths(questions: Sequence[BenchmarkQuestion]) -> list[str]:
@@ -172,27 +169,6 @@ def image_bytes(value: Any, row: int) -> tuple[bytes, ...]:
             raise InputError(msg)
         images.append(data)
     return tuple(images)
-
-
-def picture_bytes(value: Any, folder: Path, row: int) -> bytes:
-    """A picture that comes with a row, or whose file is named there, below a folder.
-
-    Raises:
-        InputError: There is none.
-    """
-    if not isinstance(value, str):
-        if images := image_bytes(value, row):
-            return images[0]
-        value = ''
-    if value.startswith('/') or '..' in value.split('/') or not value.isprintable():
-        msg = f'row {row}: the image {value!r} is not below {folder}'
-        raise InputError(msg)
-    path: Path = folder / value
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        msg = f'row {row}: the image {path} cannot be read: {error.strerror}'
-        raise InputError(msg) from None
 
 
 def without_doubles(questions: list[BenchmarkQuestion], path: Path) -> list[BenchmarkQuestion]:

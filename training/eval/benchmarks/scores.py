@@ -210,7 +210,7 @@ def baselines(scorer: Scorer, questions: Sequence[BenchmarkQuestion]) -> dict[st
     """Blind baselines that need no model but a judge where there is one; empty: it is missing."""
     benchmark = scorer.benchmark
     kinds: dict[str, Constants] = {'most_frequent': most_frequent_truth}
-    if benchmark.stored_reply or (benchmark.judge_scores and scorer.judge is None):
+    if benchmark.judge_scores and scorer.judge is None:
         kinds = {}
     elif not benchmark.judge_scores:
         kinds = {'best_constant': benchmark.constants, **kinds}

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rates, their intervals and differences as texts of reports."""
+
+from __future__ import annotations
+
+from typing import Any, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    ReportTable = tuple[Sequence[str], Sequence[Sequence[Any]]]  # an empty head: none
+
+
+def rate_text(value: float | None) -> str:
+    """A rate of 0..1 in per cent."""
+    return 'not known' if value is None else f'{value:.1%}'
+
+
+def interval_text(interval: Sequence[float] | None) -> str:
+    """An interval of rates in brackets, to stand after one; rows of one scene have none."""
+    return (
+        f' ({interval[0]:.1%} to {interval[1]:.1%})' if interval else ' (one scene: no interval)'
+    )
+
+
+def gain_text(figures: Mapping[str, Any], group: str = 'scene') -> str:
+    """A paired difference with its interval, as a comparison has it."""
+    interval = figures['interval_95']
+    within = (
+        f'{interval[0]:+.1%} to {interval[1]:+.1%}' if interval else f'one {group}: no interval'
+    )
+    return f'{figures["difference"]:+.1%} ({within})'
