@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Goals for a ROS action, one at a time: a newer one replaces the one that is being worked on."""
+"""Goals for a ROS action: a newer one replaces the one that is being worked on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+import signal
 import sys
-from typing import Any, TYPE_CHECKING
+import time
+from typing import Any, ClassVar, TYPE_CHECKING
 
 from action_msgs.msg import GoalStatus
 from action_msgs.srv import CancelGoal
 import rclpy
 from rclpy.action import ActionClient
-from rclpy.executors import ExternalShutdownException
 from rclpy.node import Node
+from rclpy.signals import SignalHandlerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,6 +29,8 @@ _OUTCOMES = {
 }
 # In which a cancelled goal must end: a planner may use up its time first (MoveIt: 5 s).
 _END_S = 10.0
+_CANCEL_S = 5.0  # in which the last goal must end
+_LOOK_S = 0.1  # between looks at signals, which do not wake a node
 
 
 @dataclass(eq=False)
@@ -41,9 +45,12 @@ class _Goal:
 class GoalSender(Node):
     """Hands goals to the server of a ROS action, and says what became of each.
 
-    A newer goal cancels the one before and waits until that has ended: MoveIt's `move_group` dies
-    of a goal that comes while it works on another. Of goals that wait only the newest is kept.
+    Where the server `preempts`, a newer goal goes out at once and ends the one before. Else it
+    cancels the one before and waits until that has ended: MoveIt's `move_group` dies of a goal
+    that comes while it works on another. Of goals that wait only the newest is kept.
     """
+
+    preempts: ClassVar = False
 
     def __init__(
         self, name: str, action_type: Any, action: str, server: str, **options: Any
@@ -62,6 +69,7 @@ class GoalSender(Node):
         self._client = ActionClient(self, action_type, action)
         self._current: _Goal | None = None  # until it has ended
         self._next: _Goal | None = None  # waits for that
+        self._is_over = False  # nothing is sent any more
         self._limit = self.create_timer(_END_S, self._give_up)
         self._limit.cancel()
 
@@ -70,12 +78,23 @@ class GoalSender(Node):
         if self._next:
             self._tell(self._next, GoalStatus.STATUS_CANCELED)
         self._next = _Goal(goal, what)
-        if not self._current:
+        if self.preempts or not self._current:
             self._start_next()
             return
         self._cancel(self._current)
         if self._limit.is_canceled():
             self._limit.reset()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a goal has not ended yet."""
+        return self._current is not None
+
+    def cancel(self) -> None:
+        """Cancel what was sent, and send nothing more."""
+        self._is_over, self._next = True, None
+        if self._current:
+            self._cancel(self._current)
 
     def reason(self, result: Any) -> str:
         """Why a goal was given up, as its result tells; empty: it does not."""
@@ -111,7 +130,8 @@ class GoalSender(Node):
             return
         goal.handle = handle
         handle.get_result_async().add_done_callback(lambda done: self._hear_result(done, goal))
-        if self._next or goal is not self._current:  # a newer goal came meanwhile
+        is_replaced = self._next or goal is not self._current  # a newer goal came meanwhile
+        if self._is_over or (is_replaced and not self.preempts):
             self._cancel(goal)
 
     def _hear_of_cancel(self, future: Future, goal: _Goal) -> None:
@@ -146,23 +166,38 @@ class GoalSender(Node):
 
     def _tell(self, goal: _Goal, status: int, why: str = '') -> None:
         outcome = _OUTCOMES.get(status, f'ended with status {status}')
+        if self.preempts and goal is not self._current and status == GoalStatus.STATUS_ABORTED:
+            outcome, why = _OUTCOMES[GoalStatus.STATUS_CANCELED], ''
         self.get_logger().info(f'{goal.what}: {outcome}{f": {why}" if why else ""}')
 
 
-def spin(make: Callable[[], Node], arguments: Sequence[str] | None) -> int:
-    """Run a node until a signal ends it; returns the exit code, 2 where it cannot be made."""
-    rclpy.init(args=arguments)
+def spin(make: Callable[[], GoalSender], arguments: Sequence[str] | None) -> int:
+    """Run a node until a signal ends it, and cancel its last goal.
+
+    Returns:
+        The exit code; 2 where the node cannot be made.
+    """
+    signals: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: signals.append(number))
+    # Not by rclpy: what it shuts down can cancel nothing.
+    rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
     try:
         node = make()
-        try:
-            rclpy.spin(node)
-        finally:
-            node.destroy_node()
-    except (KeyboardInterrupt, ExternalShutdownException):
-        pass
     except ValueError as error:
         sys.stderr.write(f'{Path(sys.argv[0]).stem}: error: {error}\n')
         return 2
+    else:
+        _spin_while(node, lambda: not signals)
+        node.cancel()
+        end_s = time.monotonic() + _CANCEL_S
+        _spin_while(node, lambda: node.is_busy and time.monotonic() < end_s)
+        node.destroy_node()
     finally:
         rclpy.try_shutdown()
     return 0
+
+
+def _spin_while(node: GoalSender, is_wanted: Callable[[], bool]) -> None:
+    while is_wanted():
+        rclpy.spin_once(node, timeout_sec=_LOOK_S)

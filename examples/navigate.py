@@ -2,13 +2,14 @@
 """Drive to accepted goals with Nav2, and hear what became of them: `python3 -m examples.navigate`.
 
 Each pose on `goal_pose`, which `goal_gate` publishes, becomes a goal of Nav2's ROS action
-`navigate_to_pose`. A newer one replaces the one that the robot drives to. Needs nav2_msgs.
+`navigate_to_pose`. A newer one preempts the one that the robot drives to: it goes on without a
+stop. Ctrl-C cancels the last one. Needs nav2_msgs.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any, TYPE_CHECKING
+from typing import Any, ClassVar, TYPE_CHECKING
 
 from geometry_msgs.msg import PoseStamped
 from rclpy.qos import QoSProfile
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 class Navigator(GoalSender):
     """Hands goals to Nav2."""
+
+    preempts: ClassVar = True
 
     def __init__(self, action_type: Any) -> None:
         """Listen to goals.

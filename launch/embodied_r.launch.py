@@ -21,7 +21,8 @@ def start(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     nodes = bringup.NodeWatch(bringup.pipeline(given).values(), given)
     return [
         *bringup.leaving(given),
-        *bringup.transport(),
+        *bringup.surroundings(),
         *bringup.served_models(given),
         *nodes.entities(),
+        *bringup.viewer(given),
     ]

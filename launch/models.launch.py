@@ -34,6 +34,7 @@ def generate_launch_description() -> LaunchDescription:
                 default_value='',
                 description='folder of the logs; empty: ~/.local/state/embodied_r_ros/log',
             ),
+            bringup.end_with_launch(),
             OpaqueFunction(function=serve),
         ]
     )

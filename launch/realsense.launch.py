@@ -25,7 +25,7 @@ def generate_launch_description() -> LaunchDescription:
                 'profile', default_value='tools', description='model profile (config/models)'
             ),
             # Before the camera: the sender is the one that needs it.
-            *bringup.transport(),
+            *bringup.surroundings(),
             OpaqueFunction(function=camera),
             IncludeLaunchDescription(
                 PythonLaunchDescriptionSource(str(pipeline)),

@@ -76,9 +76,10 @@ def start(context: LaunchContext) -> list[LaunchDescriptionEntity]:
         parts += nodes.after('spatial_reasoner', nodes.follow(player))
     return [
         *bringup.leaving(given),
-        *bringup.transport(),
+        *bringup.surroundings(),
         *bringup.served_models(given),
         *parts,
+        *bringup.viewer(given),
     ]
 
 

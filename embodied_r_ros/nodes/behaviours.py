@@ -112,9 +112,24 @@ class _Goal(_Request):
 
     _action: Any  # type of the ROS action
     _topic: str
+    _usual_key: str
 
-    def __init__(self, name: str, node: Node, goal: Any, key: str, timeout_s: float) -> None:
-        super().__init__(name, node, key, timeout_s)
+    def __init__(
+        self, name: str, node: Node, goal: Any, *, key: str = '', timeout_s: float = 60.0
+    ) -> None:
+        """Ask for what the goal says.
+
+        Args:
+            name: Of the leaf.
+            node: The node that asks; its owner spins it.
+            goal: Of the ROS action.
+            key: Of the blackboard; empty: `answer` or `keypoint`.
+            timeout_s: Longest wait for the result [s].
+
+        Raises:
+            InputError: `timeout_s` is not positive.
+        """
+        super().__init__(name, node, key or self._usual_key, timeout_s)
         self._goal = goal
         self._client = ActionClient(node, self._action, self._topic)
         self._handle: Any = None
@@ -165,7 +180,7 @@ class Ask(_Goal):
     `accept` is given and the answer is another one. The Answer message is on the blackboard.
     """
 
-    _action, _topic = AskAction, 'ask'
+    _action, _topic, _usual_key = AskAction, 'ask', 'answer'
 
     def __init__(
         self,
@@ -174,18 +189,16 @@ class Ask(_Goal):
         goal: AskAction.Goal,
         *,
         accept: Collection[str] = (),
-        key: str = 'answer',
-        timeout_s: float = 60.0,
+        **limits: Any,
     ) -> None:
-        """Ask about what the robot has seen.
+        """Ask about what the robot has seen; more as of `PredictKeypoint`.
 
         Args:
             name: Of the leaf.
             node: The node that asks; its owner spins it.
             goal: Question, options and limits.
             accept: Texts of answers that are a SUCCESS; empty: all are.
-            key: Of the blackboard.
-            timeout_s: Longest wait for the answer [s].
+            limits: `key` and `timeout_s`.
 
         Raises:
             InputError: `timeout_s` is not positive, or `accept` names what is no option.
@@ -194,7 +207,7 @@ class Ask(_Goal):
             options = ', '.join(goal.options)
             msg = f'{name!r} accepts {", ".join(sorted(accept))}: expected some of {options}'
             raise InputError(msg)
-        super().__init__(name, node, goal, key, timeout_s)
+        super().__init__(name, node, goal, **limits)
         self._accept = accept
 
     def _judge(self, reply: Any) -> Status:
@@ -229,30 +242,7 @@ class PredictKeypoint(_Goal):
     The KeypointProposal message is on the blackboard. The reasoner publishes it to the gate too.
     """
 
-    _action, _topic = PredictKeypointAction, 'predict_keypoint'
-
-    def __init__(
-        self,
-        name: str,
-        node: Node,
-        goal: PredictKeypointAction.Goal,
-        *,
-        key: str = 'keypoint',
-        timeout_s: float = 60.0,
-    ) -> None:
-        """Ask for a keypoint.
-
-        Args:
-            name: Of the leaf.
-            node: The node that asks; its owner spins it.
-            goal: Task, frame, candidates and limits.
-            key: Of the blackboard.
-            timeout_s: Longest wait for it [s].
-
-        Raises:
-            InputError: `timeout_s` is not positive.
-        """
-        super().__init__(name, node, goal, key, timeout_s)
+    _action, _topic, _usual_key = PredictKeypointAction, 'predict_keypoint', 'keypoint'
 
     def _judge(self, reply: Any) -> Status:
         at = reply.proposal.pose.pose.position

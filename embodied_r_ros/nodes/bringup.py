@@ -15,11 +15,12 @@ import sys
 import time
 from typing import Any, TYPE_CHECKING
 
+from ament_index_python.packages import get_package_prefix, PackageNotFoundError
 from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.files import shared_path
-from embodied_r_ros.common.processes import ServiceManager, Watchdog
+from embodied_r_ros.common.processes import ServiceManager, tie_command, Watchdog
 from embodied_r_ros.nodes.node_base import RESPAWN_S, RETRY_S
 from embodied_r_ros.nodes.topics import (
     camera_topic,
@@ -37,11 +38,12 @@ from launch.actions import (
     OpaqueFunction,
     RegisterEventHandler,
     SetEnvironmentVariable,
+    SetLaunchConfiguration,
     Shutdown,
 )
 from launch.event_handlers import OnProcessExit, OnProcessStart
 from launch.substitutions import LaunchConfiguration
-from launch_ros.actions import LifecycleNode
+from launch_ros.actions import LifecycleNode, Node
 from launch_ros.ros_adapters import get_ros_node
 from rclpy.exceptions import InvalidNamespaceException, InvalidTopicNameException
 from rclpy.qos import QoSProfile
@@ -106,6 +108,7 @@ _ARGUMENTS = {
     'goals': ('false', 'start the gate between orders to go somewhere and `goal_pose` (Nav2)'),
     'record': ('true', 'start the recorder; episodes start with its service start_episode'),
     'bag_dir': ('', 'folder of the episodes'),
+    'rviz': ('false', 'show it all in RViz (package rviz2)'),
 }
 
 
@@ -208,7 +211,7 @@ def _check_name(argument: str, value: str) -> None:
         raise ConfigError(msg) from None
 
 
-_SWITCHES = ('use_sim_time', 'autostart', 'use_respawn', 'serve_models', 'gate', 'goals', 'record')
+_SWITCHES = [name for name, (default, _) in _ARGUMENTS.items() if default in _TRUE | _FALSE]
 _PATTERNS = {
     'log_level': (
         r'([^\s:=]+:=)?(debug|info|warn|error|fatal)',
@@ -231,6 +234,8 @@ _TOPICS = (
 )
 _OF_CAMERAS = ('image', 'camera_info', 'depth', 'detections')
 _OF_EXTRACTORS = ('image_transport', 'depth_transport', 'pose_source')
+# What launch puts before each command, by itself.
+_PREFIX = LaunchConfiguration('launch-prefix', default='')
 # After SIGINT, before SIGTERM, which ends a process at once: time to close a bag on a slow disk.
 _END_S = '15'
 _EXTRACTOR = 'keyframe_extractor'
@@ -256,9 +261,25 @@ def leaving(arguments: Mapping[str, str]) -> list[LogInfo]:
     return [LogInfo(msg=line)] if line else []
 
 
-def transport() -> list[LaunchDescriptionEntity]:
-    """Give every process a transport that does not lose images, unless the user has chosen."""
-    parts: list[LaunchDescriptionEntity] = [OpaqueFunction(function=_clean_up)]
+def end_with_launch() -> LaunchDescriptionEntity:
+    """Have what starts from here on end with the launch, also where that is killed."""
+    return OpaqueFunction(function=_tie)
+
+
+def _tie(context: LaunchContext) -> list[LaunchDescriptionEntity]:
+    tie, prefix = shlex.join(tie_command([])), _PREFIX.perform(context)
+    if prefix.startswith(tie):  # of a launch file that includes this one
+        return []
+    return [SetLaunchConfiguration(_PREFIX.variable_name, f'{tie} {prefix}')]
+
+
+def surroundings() -> list[LaunchDescriptionEntity]:
+    """What every process is to have, the camera driver too.
+
+    It ends with the launch, and has a transport that does not lose images, unless the user has
+    chosen another one.
+    """
+    parts = [end_with_launch(), OpaqueFunction(function=_clean_up)]
     for name, value in transport_environment(os.environ).items():
         parts.append(SetEnvironmentVariable(name, value))
         parts.append(LogInfo(msg=f"for the camera driver too: export {name}='{value}'"))
@@ -370,11 +391,35 @@ def node(
         remappings=[(old, new) for old, new in (remapped or {}).items() if new],
         ros_arguments=['--log-level', arguments['log_level']],
         sigterm_timeout=_END_S,
-        prefix=arguments['prefix'] or None,
+        prefix=[_PREFIX, ' ', prefix] if (prefix := arguments['prefix']) else None,
         respawn=is_true(arguments, 'use_respawn'),
         respawn_delay=RESPAWN_S,
         output='screen',
     )
+
+
+def viewer(arguments: Mapping[str, str]) -> list[Node]:
+    """RViz in the namespace of the nodes, where it is asked for; what it shows is ours.
+
+    Raises:
+        ConfigError: It is not installed.
+    """
+    if not is_true(arguments, 'rviz'):
+        return []
+    try:
+        get_package_prefix('rviz2')
+    except PackageNotFoundError:
+        msg = 'rviz is true, and rviz2 is not installed: apt install ros-$ROS_DISTRO-rviz2'
+        raise ConfigError(msg) from None
+    return [
+        Node(
+            package='rviz2',
+            executable='rviz2',
+            namespace=arguments['namespace'],
+            arguments=['-d', str(shared_path('config', 'rviz', 'embodied_r.rviz'))],
+            parameters=[{'use_sim_time': is_true(arguments, 'use_sim_time')}],
+        )
+    ]
 
 
 class NodeActive(Event):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from enum import IntEnum
 import socket
 import time
@@ -32,6 +33,7 @@ STEADY = Clock(clock_type=ClockType.STEADY_TIME)
 _PERIOD_S = 1.0
 # Discovery takes so long, on a busy machine.
 _DISCOVERY_S = 5.0
+_NAMES = 3  # of topics that may have been meant
 _LOOK_S = 0.5  # a look takes a millisecond or two
 # Every node has them, whatever listens.
 _OF_ROS = {'/rosout', '/parameter_events'}
@@ -101,10 +103,10 @@ class Meter:
         self._start = time.monotonic()
         self._times: deque[float] = deque(maxlen=1000)
 
-    def tick(self) -> None:
-        """Count an event."""
-        self.count += 1
-        self._times.append(time.monotonic())
+    def tick(self, events: int = 1) -> None:
+        """Count events."""
+        self.count += events
+        self._times.extend([time.monotonic()] * events)
 
     def rate_hz(self) -> float:
         """Events per second over the window."""
@@ -204,7 +206,21 @@ class Neighbours:
             return
         for topic, sender in self._senders.items():
             if not self._node.count_publishers(topic):
-                yield Health(Level.WARN, f'no publisher of {topic}: start {sender}')
+                text = f'no publisher of {topic}: start {sender}'
+                if others := self._alike(topic):
+                    text += f'; of its type there is {", ".join(others)}'
+                yield Health(Level.WARN, text)
+
+    def _alike(self, topic: str) -> list[str]:
+        """Topics that others publish in the type of a topic, the likest names first."""
+        types = dict(self._node.get_topic_names_and_types())
+        own = {each.topic_name for each in self._node.publishers}
+        others = [
+            name
+            for name in types.keys() - own
+            if {*types[name]} & {*types.get(topic, ())} and self._node.count_publishers(name)
+        ]
+        return get_close_matches(topic, sorted(others), _NAMES, cutoff=0)
 
     def _mismatches(self) -> Iterator[tuple[str, str]]:
         """Topics on which the node and a neighbour never meet, with the reason."""

@@ -21,6 +21,7 @@ from embodied_r_ros.bags.messages import (
     camera_of_info,
     is_rectified_topic,
     read_calibration,
+    stamp_ns_from_msg,
     UncalibratedError,
 )
 from embodied_r_ros.bags.own_messages import keyframe_to_msg
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.images import StampedImage
 
 _GONE_S = 1.0  # what was silent for so long is not waited for
+_LEAST_SHARE = 0.5  # of the images that come, in the last seconds
+# Stamps that differ more from the clock are not of this clock; what lies behind may be on its way.
+_MOST_AHEAD_S, _MOST_BEHIND_S = 1.0, 10.0
 
 
 @dataclass(frozen=True)
@@ -225,8 +229,9 @@ class KeyframeExtractorNode(ManagedNode):
         self._intrinsics: Intrinsics | None = self._calibration  # of the newest image
         self._episode_id = self._stream_episode_id = ''
         self._images, self._keyframes = Meter(), Meter()
-        self._evaluated, self._problems = Meter(), Meter()
-        self._last_problem, self._latency_s = '', 0.0
+        self._evaluated, self._dropped, self._problems = Meter(), Meter(), Meter()
+        self._last_problem = ''
+        self._age_s = self._delay_s = 0.0  # of the newest image, as it came; once it was evaluated
         self._worker: Worker[_Arrival] = Worker(
             self._evaluate, config.queue, self._note_problem, 'keyframes'
         )
@@ -247,8 +252,9 @@ class KeyframeExtractorNode(ManagedNode):
             'keyframes': self._keyframes.count,
             'keyframe_age_s': self._keyframes.age_s(),
             'dropped_images': self._worker.dropped,
+            'evaluated_share': self._evaluated_share(),
             'problems': self._problems.count,
-            'latency_s': self._latency_s,
+            'delay_s': self._delay_s,
             'calibrated': self._intrinsics is not None,
             **self._poses.values(),
             **self._depth.values(),
@@ -259,6 +265,39 @@ class KeyframeExtractorNode(ManagedNode):
         if self._problems.rate_hz():
             return Health(Level.WARN, self._last_problem, values)
         return Health(Level.OK, 'images come in', values)
+
+    def concerns(self) -> list[Health]:
+        """Say what is wrong around the node, and with the images that come."""
+        texts = self._saturation(), self._clock_problem(), self._lens_problem()
+        return [*super().concerns(), *(Health(Level.WARN, text) for text in texts if text)]
+
+    def _evaluated_share(self) -> float:
+        evaluated_hz, dropped_hz = self._evaluated.rate_hz(), self._dropped.rate_hz()
+        return evaluated_hz / (evaluated_hz + dropped_hz) if dropped_hz else 1.0
+
+    def _saturation(self) -> str:
+        if (share := self._evaluated_share()) >= _LEAST_SHARE:
+            return ''
+        return (
+            f'{share:.0%} of the images are evaluated, {self._delay_s:.1f} s after they were '
+            'taken: lower the rate or the size of the images'
+        )
+
+    def _clock_problem(self) -> str:
+        if not self._images.count or -_MOST_AHEAD_S <= self._age_s <= _MOST_BEHIND_S:
+            return ''
+        where = 'ahead of' if self._age_s < 0 else 'behind'
+        return (
+            f'stamps of the images are {abs(self._age_s):.0f} s {where} the clock: set '
+            'use_sim_time, or synchronise the hosts with chrony'
+        )
+
+    def _lens_problem(self) -> str:
+        if self._intrinsics or not self._evaluated.count:
+            return ''
+        topic = self.resolve_topic_name('camera_info')
+        why = 'has no intrinsics' if self._camera_info else 'says nothing'
+        return f'the lens is not known: {topic} {why}, and no file is set as calibration'
 
     def _listen(self, config: ExtractorConfig) -> None:
         base = self.resolve_topic_name('image')
@@ -278,6 +317,7 @@ class KeyframeExtractorNode(ManagedNode):
 
     def _take_image(self, msg: Any) -> None:
         self._images.tick()
+        self._age_s = self._age_of(stamp_ns_from_msg(msg.header.stamp))
         # Images that wait in the queue belong to the episode in which they came.
         self._worker.submit(_Arrival(msg, self._images.count, self._episode_id))
 
@@ -295,10 +335,16 @@ class KeyframeExtractorNode(ManagedNode):
         image = self._complete(stamped_image(arrival.msg, arrival.count, self._decoder))
         _, keyframe = self._extractor.process(image, drops)
         self._evaluated.tick()
+        self._dropped.tick(drops)
+        self._delay_s = self._age_of(image.stamp_ns)
         if keyframe:
             self._output.publish(keyframe_to_msg(ROS_MESSAGES, keyframe))
             self._keyframes.tick()
-            self._latency_s = (self.now_ns() - keyframe.stamp_ns) / NS_PER_S
+
+    def _age_of(self, stamp_ns: int) -> float:
+        """Time since a stamp [s]; 0 where it is none, or there is no time yet."""
+        now_ns = self.now_ns()
+        return (now_ns - stamp_ns) / NS_PER_S if stamp_ns and now_ns else 0.0
 
     def _complete(self, image: StampedImage) -> StampedImage:
         """The image with what is known of it: intrinsics and pose of its camera, depth."""

@@ -14,6 +14,7 @@ from embodied_r_msgs.msg import LandmarkArray, SemanticDelta
 from embodied_r_ros.bags.own_messages import delta_from_msg, scene_map_from_msg
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.nodes import topics
+from embodied_r_ros.nodes.node_base import when_clock_jumps_back
 from embodied_r_ros.nodes.run import spin_some
 from embodied_r_ros.scene.map_relations import age_text
 from embodied_r_ros.scene.memory import LiveMemory, MemoryConfig
@@ -44,6 +45,7 @@ class LiveScene(Node):
         )
         self._memory = LiveMemory(MemoryConfig())
         self._map = SceneMap()  # never changed, only replaced
+        self._jump = when_clock_jumps_back(self, self._memory.reset)
         self.create_subscription(SemanticDelta, 'semantic_delta', self._take_delta, topics.RESULT)
         self.create_subscription(LandmarkArray, 'landmarks', self._take_map, topics.LATCHED)
 

@@ -38,7 +38,9 @@ from std_msgs.msg import String
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from rclpy.clock import JumpHandle
     from rclpy.lifecycle import LifecycleState
+    from rclpy.node import Node
     from rclpy.publisher import Publisher
     from rclpy.qos import QoSProfile
     from rclpy.timer import Timer
@@ -114,6 +116,12 @@ class ProblemThrottle:
         return now_s >= self._times.get(key, -math.inf) + _SAY_AGAIN_S
 
 
+def when_clock_jumps_back(node: Node, callback: Callable[[], Any]) -> JumpHandle:
+    """Call back when a node's ROS time jumps back, until that is unregistered."""
+    backward = JumpThreshold(min_forward=None, min_backward=Duration(nanoseconds=-1))
+    return node.get_clock().create_jump_callback(backward, post_callback=lambda _: callback())
+
+
 class ManagedNode(LifecycleNode):
     """A lifecycle node that cleans up after itself."""
 
@@ -173,7 +181,11 @@ class ManagedNode(LifecycleNode):
 
     def concerns(self) -> list[Health]:
         """Say what is wrong around the node while it is active; empty: nothing."""
-        return self.neighbours.health()
+        problems = self.neighbours.health()
+        if not self.now_ns():
+            text = 'there is no time: use_sim_time is set, and nothing is heard on /clock'
+            problems.append(Health(Level.WARN, text))
+        return problems
 
     def models(self) -> list[dict[str, Any]]:
         """The models in use, for the record."""
@@ -249,11 +261,7 @@ class ManagedNode(LifecycleNode):
 
     def when_clock_jumps_back(self, callback: Callable[[], None]) -> None:
         """Call back while active when ROS time jumps back: a bag starts again, a simulation."""
-        backward = JumpThreshold(min_forward=None, min_backward=Duration(nanoseconds=-1))
-        handle = self.get_clock().create_jump_callback(
-            backward, post_callback=lambda jump: callback()
-        )
-        self.while_active.callback(handle.unregister)
+        self.while_active.callback(when_clock_jumps_back(self, callback).unregister)
 
     def log_problem(self, error: Exception) -> None:
         """Say what went wrong, not too often; with its trace where it was not foreseen."""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from rclpy.timer import Timer
 
 _NO_SIGNALS = SignalHandlerOptions.NO
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 # Time for results and last messages to leave after the node was deactivated.
 _LAST_WORDS_S = 0.5
 # Signals that come together are one wish to end.
@@ -84,6 +85,8 @@ def run(make: Callable[..., ManagedNode], arguments: Sequence[str] | None = None
         return end.code
     finally:
         rclpy.try_shutdown(context=context)
+        for number in _ENDING:  # while the interpreter ends, it would be put back to its default
+            signal.signal(number, signal.SIG_IGN)
 
 
 class _End:
@@ -116,6 +119,9 @@ class Autostart:
             end(1)
             return
         if not config.autostart:
+            name = node.get_fully_qualified_name()
+            text = f'waits to be configured: ros2 lifecycle set {name} configure, then activate'
+            node.get_logger().info(f'{text}; with -p autostart:=true it does both by itself')
             return
         node.retry_s = config.autostart_retry_s
         if self._succeeds():
@@ -175,7 +181,7 @@ def _signals_to_socket() -> socket.socket:
     """
     reader, writer = socket.socketpair()
     writer.setblocking(False)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _ENDING:
         signal.signal(number, lambda number, frame: None)
     signal.set_wakeup_fd(writer.detach())
     return reader

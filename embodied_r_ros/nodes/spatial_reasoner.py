@@ -239,8 +239,6 @@ class SpatialReasoner(ManagedNode):
         self.parameters.suggest(ReasonerConfig, config.suited_settings())
         at_start = models_at_start(self._fallback, config.model_timeout_s)
         self._models = LatestModels('reasoner', at_start)
-        self._model_watch = ModelWatch(clients, lambda: not self.is_idle())
-        self.while_configured.callback(self._model_watch.close)
         self._memory = LiveMemory(self.parameters.config(ReasonerConfig).memory())
         self._mapper = SceneMapper(
             self,
@@ -255,6 +253,8 @@ class SpatialReasoner(ManagedNode):
         self._goals = self.publisher(KeypointProposal, 'goal_proposal', topics.RESULT)
         self._shadow = ShadowOfReasoner.of(self, self.parameters.config(ShadowConfig))
         self._queue = self._new_queue(is_open=False)
+        self._model_watch = ModelWatch(clients, lambda: not self.is_idle())
+        self.while_configured.callback(self._model_watch.close)
         self._offer()
 
     def activate(self) -> None:

@@ -10,7 +10,7 @@ import re
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ModelError
-from embodied_r_ros.common.untrusted import as_data
+from embodied_r_ros.common.untrusted import as_data, as_seen
 from embodied_r_ros.perception.egomotion import known_motion
 from embodied_r_ros.perception.fusion import fused_items
 from embodied_r_ros.perception.perceiver import delta_of_pair
@@ -262,7 +262,7 @@ def _choice(entry: Any, name: str, choices: Mapping[str, Any] | Sequence[str]) -
 
 def _bound(text: Any, most: int) -> str:
     """One harmless line of at most `most` characters."""
-    line = ' '.join(as_data(str(text)).split())
+    line = ' '.join(as_seen(str(text)).split())
     return line if len(line) <= most else line[: most - 1].rstrip() + '…'
 
 

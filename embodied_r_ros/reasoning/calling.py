@@ -12,7 +12,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.protocol import call_arguments
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.untrusted import as_data, as_label
+from embodied_r_ros.common.untrusted import as_data, as_label, as_seen
 from embodied_r_ros.reasoning.calls import read_calls
 from embodied_r_ros.reasoning.prompts import MOST_CALLS
 from embodied_r_ros.reasoning.reading import Call
@@ -56,7 +56,7 @@ def _run(scene: Scene, asked: FunctionCall, turn: int, *, is_left: bool) -> Tool
         call, value = call_of(result), result.to_json()
         more = {key: value[key] for key in ('unit', 'landmarks') if value[key]}
         reply = {'text': cited(result), 'value': value['value'], **more}
-    told = as_data(json.dumps(reply, ensure_ascii=False))
+    told = as_seen(json.dumps(reply, ensure_ascii=False))
     return replace(call, turn=turn, request_id=asked.id, request=asked.arguments, reply=told)
 
 

@@ -14,6 +14,7 @@ from difflib import get_close_matches
 import re
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.common.untrusted import as_seen
 from embodied_r_ros.reasoning.reading import (
     asks_yes_no,
     Call,
@@ -134,9 +135,9 @@ def labels_to_list(question: str, options: Sequence[str], scene: Scene) -> list[
     """The labels that a prompt lists: all, or of many those that are named and the most seen.
 
     Labels of other characters than names have are left out: they would end the prompt's line, or a
-    rule of the grammar.
+    rule of the grammar. So are those that give orders.
     """
-    known = [label for label in scene.labels if _NAME.fullmatch(label)]
+    known = [one for one in scene.labels if _NAME.fullmatch(one) and one == as_seen(one)]
     if len(known) <= _MOST_LABELS:
         return known
     named = [

@@ -13,7 +13,7 @@ import json
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.chat.protocol import call_arguments, ChatMessage, ChatRequest, FunctionCall
-from embodied_r_ros.common.untrusted import as_data
+from embodied_r_ros.common.untrusted import as_data, as_seen
 from embodied_r_ros.reasoning.completions import option_letter
 from embodied_r_ros.reasoning.image_targets import with_form
 from embodied_r_ros.scene.map_text import map_text, MapText
@@ -188,7 +188,7 @@ def build_prompt(
         config = replace(config, token_budget=budget - estimate_tokens(place.text))
     scene = scene_text(deltas, question_terms(question, options), config)
     looks = [
-        f'{_seconds(deltas, text)} s: {as_data(text.text)}' for text in focus if text.text.strip()
+        f'{_seconds(deltas, text)} s: {as_seen(text.text)}' for text in focus if text.text.strip()
     ]
     parts = [place.text] if place.text else []
     parts += ['Seen:', scene.text or NOTHING_SEEN]

@@ -14,7 +14,7 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.common.untrusted import as_data
+from embodied_r_ros.common.untrusted import as_seen
 from embodied_r_ros.scene.map_relations import (
     age_text,
     bearing_deg,
@@ -248,7 +248,7 @@ class _Kind:
         if len(self.landmarks) == 1:
             return ()
         return tuple(
-            _Kind(f'{as_data(self.label)} {number}', self.label, (landmark,), is_whole=False)
+            _Kind(f'{as_seen(self.label)} {number}', self.label, (landmark,), is_whole=False)
             for number, landmark in enumerate(self.landmarks, 1)
         )
 
@@ -271,7 +271,7 @@ def _kinds(landmarks: Iterable[Landmark]) -> list[_Kind]:
         by_label.setdefault(landmark.label, []).append(landmark)
     return [
         _Kind(
-            as_data(label),
+            as_seen(label),
             label,
             tuple(sorted(those, key=lambda each: each.status is LandmarkStatus.GONE)),
         )
@@ -322,7 +322,7 @@ def _things(relevant: Sequence[_Kind], others: Sequence[_Kind], budget: int) -> 
 
 def _count(kind: _Kind) -> str:
     gone = sum(landmark.status is LandmarkStatus.GONE for landmark in kind.landmarks)
-    text = f'{as_data(kind.label)} {len(kind.landmarks) - gone}'
+    text = f'{as_seen(kind.label)} {len(kind.landmarks) - gone}'
     return f'{text} ({gone} gone)' if gone else text
 
 
@@ -337,7 +337,7 @@ def _robot(path: Sequence[PathPoint], kinds: Sequence[_Kind], now_ns: int) -> st
         place = point.position
         nearest = min(kinds, key=lambda kind: kind.level_m(place), default=None)
         if nearest:
-            parts.append(f'nearest to the {words}: {as_data(nearest.label)}')
+            parts.append(f'nearest to the {words}: {as_seen(nearest.label)}')
     return '; '.join(parts) + '.'
 
 
@@ -495,7 +495,7 @@ def _in_time(kinds: Sequence[_Kind], topics: Collection[str], moment: _Moment) -
         order = sorted(places.keys() & labels, key=lambda label: (places[label], label))
         if topic in topics and order:
             groups = groupby(order, key=places.__getitem__)
-            texts = [', '.join(map(as_data, together)) for _, together in groups]
+            texts = [', '.join(map(as_seen, together)) for _, together in groups]
             yield f'{name} in this order: {"; ".join(texts)}.'
 
 

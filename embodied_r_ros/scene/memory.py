@@ -12,7 +12,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.settings import setting, Settings
-from embodied_r_ros.common.untrusted import as_data
+from embodied_r_ros.common.untrusted import as_seen
 from embodied_r_ros.types.deltas import CANNOT_TELL, compose_actions, DeltaKind, ItemStatus
 from embodied_r_ros.types.geometry import NS_PER_S
 
@@ -171,8 +171,8 @@ class _Lines:
         action = CANNOT_TELL if delta.kind is DeltaKind.FAILED else delta.action
         text = ' '.join(part for part in (f'{action}.' if action else '', delta.change) if part)
         # One delta may not take the whole prompt, whatever a model wrote.
-        text = _cut(as_data(text), self._config.token_budget * 2)
-        camera = f', {as_data(delta.camera)}' if self._several else ''
+        text = _cut(as_seen(text), self._config.token_budget * 2)
+        camera = f', {as_seen(delta.camera)}' if self._several else ''
         return f'[{index + 1}] {_seconds(self._deltas, index)} s{camera}: {text}'
 
     def cost(self, index: int) -> int:
@@ -271,7 +271,7 @@ def _merged_line(deltas: Sequence[SemanticDelta], first: int, last: int, *, seve
             item.label for d in run for item in d.items if item.status is not ItemStatus.LEFT
         )
     )
-    names = as_data('; '.join(labels[:_MERGED_ITEMS]))
+    names = as_seen('; '.join(labels[:_MERGED_ITEMS]))
     more = f' and {len(labels) - _MERGED_ITEMS} more' if len(labels) > _MERGED_ITEMS else ''
     head = f'[{first + 1}-{last + 1}] {_seconds(deltas, first)}-{_seconds(deltas, last)} s:'
     sentence = f'Seen: {names}{more}.' if labels else ''
@@ -282,7 +282,7 @@ def _merged_line(deltas: Sequence[SemanticDelta], first: int, last: int, *, seve
         actions = [replace_failed(d).action for d in run if d.camera == camera]
         action = compose_actions([action for action in actions if action])
         if action:
-            motions.append(f'{as_data(camera)}: {action}.' if several else f'{action}.')
+            motions.append(f'{as_seen(camera)}: {action}.' if several else f'{action}.')
     return ' '.join(part for part in (head, *motions, sentence) if part)
 
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 ROBOT, START = 'robot', 'start'  # places that are no things
 _VIEW_DEG = 60.0  # across: how much a camera of unknown lens is taken to see
+_AHEAD_NS = NS_PER_S  # a map may be that much ahead of what asks
 _IN_VIEW_NS = NS_PER_S // 2  # what was seen so long ago is still in view
 _SIDE_WORDS = {
     'ahead': 'ahead of me', 'left': 'to my left', 'right': 'to my right', 'behind': 'behind me',
@@ -191,7 +192,7 @@ class Scene:
         self.place = place if place and (place.landmarks or place.path) else None
         newest = max((delta.stamp_ns for delta in self.deltas), default=0)
         of_map = newest_stamp_ns(self.place) if self.place else 0
-        self.now_ns = now_ns or max(newest, of_map)
+        self.now_ns, self._has_clock = now_ns or max(newest, of_map), now_ns > 0
         self.slack_m = slack_m
         self._guesses = guesses
         self._named: dict[str, tuple[Name, list[Thing]]] = {}
@@ -253,8 +254,8 @@ class Scene:
             by_label.setdefault(sight.item.label, []).append(sight)
         things = [
             Thing(
-                each.label, each.position, each.size, each.first_seen_ns, each.last_seen_ns, each,
-                tuple(by_label.get(each.label, ())),
+                each.label, each.position, each.size, self._dated(each.first_seen_ns),
+                self._dated(each.last_seen_ns), each, tuple(by_label.get(each.label, ())),
             )
             for each in landmarks
         ]  # fmt: skip
@@ -263,6 +264,10 @@ class Scene:
             if label not in known:
                 things += self._of_sights(label, sights)
         return tuple(things)
+
+    def _dated(self, stamp_ns: int) -> int:
+        """A stamp of the map; 0 where it has not come yet: it is of a clock that went back."""
+        return 0 if self._has_clock and stamp_ns > self.now_ns + _AHEAD_NS else stamp_ns
 
     def _of_sights(self, label: str, sights: list[ItemSight]) -> list[Thing]:
         """The things of a label that has no landmark: at least as many as were in view at once."""
@@ -426,7 +431,7 @@ class Scene:
         """
         now = [thing for thing in self.all_things if self._is_in_view(thing)]
         every = [thing for thing in self.all_things if not thing.is_gone]
-        here = [thing for thing in every if self.now_ns - thing.last_ns <= _HERE_NS]
+        here = [t for t in every if t.last_ns and self.now_ns - t.last_ns <= _HERE_NS]
         chosen = {'now': now, 'here': here}.get(scope, every)
         if scope in _SIDES:
             return self._on_side(scope, every)

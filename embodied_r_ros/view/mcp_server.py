@@ -17,7 +17,7 @@ from typing import Annotated, Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
-from embodied_r_ros.common.untrusted import as_data
+from embodied_r_ros.common.untrusted import as_data, as_seen
 from embodied_r_ros.episodes.labels import labels_path
 from embodied_r_ros.episodes.offline import scene_of_episode
 from embodied_r_ros.episodes.recall import (
@@ -289,14 +289,19 @@ def _is_in(bag: Path, folder: Path) -> bool:
 
 
 def _reply(value: Any, key: str = '') -> Any:
-    """A result for an assistant: texts are data, and stamps texts: JavaScript rounds them."""
+    """A result for an assistant: texts are data without orders, but for a question that it put.
+
+    Stamps are texts: JavaScript rounds them.
+    """
     if isinstance(value, dict):
         return {name: _reply(part, name) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [_reply(part, key) for part in value]
     if isinstance(value, int) and key.endswith('_ns'):
         return str(value)
-    return as_data(value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    return as_data(value) if key == 'question' else as_seen(value)
 
 
 def _tool_of_scene(scene: Callable[..., Scene], name: str) -> Any:

@@ -83,6 +83,13 @@ sys.exit(service.run())
 """
 
 
+# A fake of RViz: notes how it was called.
+RVIZ = f"""#!{sys.executable}
+import os, pathlib, sys
+pathlib.Path(os.environ['RVIZ_NOTE']).write_text(chr(10).join(sys.argv))
+"""
+
+
 @pytest.fixture
 def start(graph: Graph) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Start a launch file in a process of its own, as `ros2 launch` does."""
@@ -104,9 +111,9 @@ def start(graph: Graph) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
     yield launch
     for process in started:
-        if process.poll() is None:
+        with suppress(ProcessLookupError):  # none of its group is left
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait(TIMEOUT_S)
+        process.wait(TIMEOUT_S)
 
 
 @pytest.fixture
@@ -169,6 +176,53 @@ def test_pipeline_comes_up_answers_and_ends_cleanly(
     assert counts['/robot1/answer'] >= 1
     assert counts['/robot1/semantic_delta'] >= 1
     assert counts['/robot1/episode_mark'] == 2
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGKILL])
+def test_everything_ends_with_the_launch(
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, number: signal.Signals
+) -> None:
+    mark = tmp_path / 'server'
+    code = f'import pathlib, time; pathlib.Path({str(mark)!r}).touch(); time.sleep(600)'
+    launched = start('embodied_r.launch.py', profile=server_profile(tmp_path, code))
+    wait_for(mark.exists, 'the model server', TIMEOUT_S)
+    wait_for(lambda: len(node_processes(launched)) == len(NODES), 'the nodes', TIMEOUT_S)
+    children = processes_below(launched.pid)
+    assert len(children) == len(NODES) + 2  # what serves the models, and the server
+    launched.send_signal(number)  # to itself alone, as a service manager does
+    launched.wait(TIMEOUT_S)
+    wait_for(lambda: not any(map(is_running, children)), 'the end of all', TIMEOUT_S)
+
+
+def test_rviz_looks_at_the_topics_of_the_namespace(
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / 'lib' / 'rviz2' / 'rviz2'
+    index = tmp_path / 'share' / 'ament_index' / 'resource_index' / 'packages' / 'rviz2'
+    for path, text in ((program, RVIZ), (index, '')):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    program.chmod(0o755)
+    note = tmp_path / 'note'
+    monkeypatch.setenv('RVIZ_NOTE', str(note))
+    monkeypatch.setenv('AMENT_PREFIX_PATH', f'{tmp_path}:{os.environ["AMENT_PREFIX_PATH"]}')
+    words = {'namespace': 'robot1', 'serve_models': 'false', 'autostart': 'false'}
+    start('embodied_r.launch.py', rviz='true', **words)
+    wait_for(lambda: note.exists() and note.read_text(), 'the viewer', TIMEOUT_S)
+    said = note.read_text().splitlines()
+    assert said[1:3] == ['-d', str(shared_path('config', 'rviz', 'embodied_r.rviz'))]
+    assert '__ns:=/robot1' in said
+
+
+def test_rviz_that_is_missing_ends_the_launch_with_one_line() -> None:
+    with suppress(PackageNotFoundError):
+        get_package_prefix('rviz2')
+        pytest.skip('rviz2 is installed')
+    command = [sys.executable, '-c', SERVICE, str(FOLDER / 'embodied_r.launch.py'), 'rviz:=true']
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 1
+    [line] = [line for line in (done.stdout + done.stderr).splitlines() if 'rviz2' in line]
+    assert 'apt install ros-$ROS_DISTRO-rviz2' in line
 
 
 def test_nodes_have_time_to_close_what_they_write(
@@ -605,14 +659,33 @@ def is_active(graph: Graph, node: str) -> bool:
 def node_processes(launched: subprocess.Popen[bytes]) -> dict[str, int]:
     """Process ids of the nodes that a launch runs, by the name of their executable."""
     found = {}
-    for status in Path('/proc').glob('[0-9]*/status'):
-        with suppress(OSError):
-            parent = status.read_text().split('PPid:')[1].split()[0]
-            words = status.with_name('cmdline').read_text().split('\0')
-            names = {Path(word).name for word in words} & set(NODES)
-            if int(parent) == launched.pid and names:
-                found[names.pop()] = int(status.parent.name)
+    for pid, words in processes_below(launched.pid).items():
+        for name in {Path(word).name for word in words} & set(NODES):
+            found[name] = pid
     return found
+
+
+def is_running(pid: int) -> bool:
+    """Tell whether there is such a process, and it is not dead already."""
+    try:
+        stat = Path(f'/proc/{pid}/stat').read_text()
+    except OSError:
+        return False
+    return stat.rpartition(')')[2].split()[0] != 'Z'
+
+
+def processes_below(parent: int) -> dict[int, list[str]]:
+    """Command lines of what a process started, and of what that started, by process id."""
+    parents, words = {}, {}
+    for entry in Path('/proc').glob('[0-9]*'):
+        with suppress(OSError, ProcessLookupError):
+            pid = int(entry.name)
+            parents[pid] = int((entry / 'stat').read_text().rpartition(')')[2].split()[1])
+            words[pid] = (entry / 'cmdline').read_text().split('\0')
+    below = {parent}
+    while new := {pid for pid, of in parents.items() if of in below} - below:
+        below |= new
+    return {pid: words[pid] for pid in below - {parent}}
 
 
 def test_a_service_manager_hears_that_all_are_active_and_stay_alive(
@@ -627,21 +700,10 @@ def test_a_service_manager_hears_that_all_are_active_and_stay_alive(
         launched = start('embodied_r.launch.py', model_server_url=server.url, bag_dir=tmp_path)
         ready_s = heard.wait_for('READY=1', TIMEOUT_S)
         assert heard.wait_for('WATCHDOG=1', TIMEOUT_S) >= ready_s
-        stopped = _pid_of(launched.pid, 'proposal_gate')
+        stopped = node_processes(launched)['proposal_gate']
         os.kill(stopped, signal.SIGSTOP)
         silent = 'STATUS=the watchdog is not told: nothing is heard of /proposal_gate'
         assert heard.wait_for(silent, TIMEOUT_S) > ready_s
         os.kill(stopped, signal.SIGCONT)
         os.killpg(launched.pid, signal.SIGINT)
         assert launched.wait(TIMEOUT_S) == 0
-
-
-def _pid_of(parent: int, word: str) -> int:
-    """Process id of the child whose command line has a word."""
-    for entry in Path('/proc').glob('[0-9]*'):
-        with suppress(OSError, ValueError, IndexError):
-            ppid = int((entry / 'stat').read_text().rpartition(')')[2].split()[1])
-            if ppid == parent and word in (entry / 'cmdline').read_text():
-                return int(entry.name)
-    msg = f'no child with {word}'
-    raise AssertionError(msg)

@@ -108,7 +108,7 @@ class Graph:
         for spinner in self.spinners:
             spinner.end()
         for node in self.nodes:
-            if hasattr(node, 'trigger_shutdown'):
+            if getattr(node, 'state', 'finalized') != 'finalized':
                 node.trigger_shutdown()
         # An executor keeps what it last waited for, and with it the nodes, alive in the graph.
         for spinner in self.spinners:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 import os
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from test.nodes.graph import Graph
 
 # Works on a goal `long` until it is cancelled and takes its time to stop; on one that is
-# `stubborn` for ever. Notes which goals it began, and which came while it worked on another.
+# `stubborn` for ever. Notes which goals it began, and which came while it worked on another; of
+# one that is `watched`, that it was cancelled.
 SERVER = """
 import time, rclpy
 from embodied_r_msgs.action import Ask
@@ -43,10 +45,13 @@ def work(handle):
     name = handle.request.question
     print('overlap' if working else 'begun', name, flush=True)
     working.append(name)
-    while name == 'stubborn' or name == 'long' and not handle.is_cancel_requested:
+    is_long = name in ('long', 'watched')
+    while name == 'stubborn' or is_long and not handle.is_cancel_requested:
         time.sleep(0.02)
     if name == 'long':
         time.sleep(0.5)
+    elif name == 'watched':
+        print('cancelled', name, flush=True)
     working.remove(name)
     handle.canceled() if handle.is_cancel_requested else handle.succeed()
     return Ask.Result()
@@ -55,6 +60,19 @@ server = ActionServer(node, Ask, 'move', work, callback_group=ReentrantCallbackG
 executor = MultiThreadedExecutor(4)
 executor.add_node(node)
 executor.spin()
+"""
+
+EXAMPLE = """
+from embodied_r_msgs.action import Ask
+from std_msgs.msg import String
+from examples.action_goals import GoalSender, spin
+class Example(GoalSender):
+    def __init__(self):
+        super().__init__('example', Ask, 'move', 'the server')
+        self.create_subscription(String, 'go_there', self.take, 10)
+    def take(self, msg):
+        self.send(Ask.Goal(question=msg.data), msg.data)
+raise SystemExit(spin(Example, None))
 """
 
 
@@ -176,3 +194,44 @@ def test_a_goal_does_not_wait_for_ever(moving: Moving) -> None:
     outcomes = moving.sender.outcomes
     wait_for(lambda: ('third', GoalStatus.STATUS_SUCCEEDED) in outcomes, 'its end')
     assert ('stubborn', GoalStatus.STATUS_UNKNOWN) in outcomes
+
+
+def test_server_that_preempts_gets_a_newer_goal_at_once(
+    moving: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Sender, 'preempts', True)
+    moving.go('long')
+    moving.await_last('begun long')
+    moving.go('watched')
+    moving.await_last('overlap watched')
+    assert moving.sender.outcomes == []  # what preempts ends the one before, not the example
+    moving.graph.result(moving.sender.executor.create_task(moving.sender.cancel))
+    wait_for(lambda: not moving.sender.is_busy, 'the end of the last')
+    assert moving.sender.outcomes == [('watched', GoalStatus.STATUS_CANCELED)]
+
+
+def test_goal_that_a_newer_one_preempted_is_told_as_replaced(
+    moving: Moving, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Sender, 'preempts', True)
+    before = action_goals._Goal(None, 'the one before')
+    moving.sender._tell(before, GoalStatus.STATUS_ABORTED, 'preempted')
+    assert 'the one before: replaced or cancelled\n' in capfd.readouterr().err
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_end_of_an_example_cancels_the_last_goal(moving: Moving, number: int) -> None:
+    domain = str(moving.graph.context.get_domain_id())
+    example = subprocess.Popen(
+        [sys.executable, '-c', EXAMPLE], env={**os.environ, 'ROS_DOMAIN_ID': domain}, text=True
+    )
+    moving.graph.processes.append(example)
+    names = moving.graph.publisher(String, '/go_there')
+    while not moving.said():  # until the example has found the server, goals are dropped
+        names.publish(String(data='watched'))
+        with suppress(AssertionError):
+            wait_for(moving.said, 'the goal', 3.0)
+    moving.await_last('begun watched')
+    example.send_signal(number)
+    assert example.wait(60.0) == 0
+    assert moving.said()[-1] == 'cancelled watched'

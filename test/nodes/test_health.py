@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 import time
 from typing import Any, TYPE_CHECKING
 
+from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import EpisodeMark, Keyframe, SemanticDelta
-from embodied_r_ros.bags.messages import stamp_to_msg
+from embodied_r_ros.bags.messages import camera_info_to_msg, stamp_to_msg
 from embodied_r_ros.nodes import diagnostics, pipeline, topics
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.pipeline import PipelineConfig
@@ -17,10 +19,12 @@ from embodied_r_ros.nodes.proposal_gate import ProposalGate
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
+from embodied_r_ros.types.geometry import Intrinsics
 import numpy as np
 import pytest
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
-from sensor_msgs.msg import Image
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import CameraInfo, Image
 
 from test.chat_server import ChatServer, Script
 from test.nodes.graph import ACTIVATE, CONFIGURE, DEACTIVATE, wait_for
@@ -218,17 +222,25 @@ def picture(index: int) -> Image:
 
 
 class Camera:
-    """A camera driver that sends on and on."""
+    """A camera driver that sends on and on, by a clock that is some seconds ahead."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(
+        self, graph: Graph, period_s: float = 0.2, ahead_s: float = 0.0, *, has_info: bool = True
+    ) -> None:
         self.publisher = graph.publisher(Image, '/image', topics.SENSOR)
-        self.node, self.count = graph.outsider, 0
-        self.timer = self.node.create_timer(0.2, self.send)
+        self.infos = graph.publisher(CameraInfo, '/camera_info', topics.SENSOR)
+        self.node, self.count, self.has_info = graph.outsider, 0, has_info
+        self.ahead_ns = round(ahead_s * 1e9)
+        self.timer = self.node.create_timer(period_s, self.send)
 
     def send(self) -> None:
         self.count += 1
+        stamp_ns = time.time_ns() + self.ahead_ns
         msg = picture(self.count // 10)
-        msg.header.stamp = stamp_to_msg(ROS_MESSAGES, time.time_ns())
+        msg.header.stamp = stamp_to_msg(ROS_MESSAGES, stamp_ns)
+        if self.has_info:
+            lens = Intrinsics(msg.width, msg.height, 200.0, 200.0, msg.width / 2, msg.height / 2)
+            self.infos.publish(camera_info_to_msg(ROS_MESSAGES, stamp_ns, '', lens))
         self.publisher.publish(msg)
 
 
@@ -270,6 +282,69 @@ def test_pipeline_says_whether_the_way_from_camera_to_answer_is_whole(
     assert values_of(silent)['camera'].startswith('ERROR')
     graph.change(extractor, DEACTIVATE)
     monitor.wait(PIPELINE, ERROR, text='keyframe: keyframe_extractor is inactive')
+
+
+def test_images_that_are_dropped_are_told_with_the_share_that_is_evaluated(
+    graph: Graph, server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monitor = Monitor(graph)
+    node = graph.active(KeyframeExtractorNode)
+    graph.active(SemanticPerceiver, perceiver='classical')
+    graph.active(SpatialReasoner, chat__url=server.url, chat__model='scripted')
+    process = node._extractor.process
+
+    def slow(*arguments: Any) -> Any:
+        time.sleep(0.5)
+        return process(*arguments)
+
+    monkeypatch.setattr(node._extractor, 'process', slow)
+    camera = Camera(graph, period_s=0.05)
+    status = monitor.wait(EXTRACTOR, WARN, text='% of the images are evaluated, ')
+    values = values_of(status)
+    assert 0 < float(values['evaluated_share']) < 0.5
+    assert float(values['delay_s']) >= 0.5
+    assert 'lower the rate or the size of the images' in status.message
+    broken = monitor.wait(PIPELINE, WARN, text='of the images are evaluated')
+    assert values_of(broken)['keyframe'].startswith('WARN')
+    monkeypatch.undo()
+    camera.timer.timer_period_ns = 300_000_000
+    monitor.wait(EXTRACTOR, OK, text='images come in')
+
+
+@pytest.mark.parametrize(
+    ('camera', 'text'),
+    [
+        ({'ahead_s': 30.0}, 'stamps of the images are 30 s ahead of the clock: set use_sim_time'),
+        ({'ahead_s': -60.0}, 's behind the clock: set use_sim_time, or synchronise the hosts'),
+        ({'has_info': False}, 'the lens is not known: /camera_info says nothing, and no file'),
+    ],
+)
+def test_camera_without_a_lens_or_of_another_clock_is_no_healthy_one(
+    graph: Graph, camera: dict[str, Any], text: str
+) -> None:
+    monitor = Monitor(graph)
+    graph.active(KeyframeExtractorNode)
+    Camera(graph, **camera)
+    monitor.wait(EXTRACTOR, WARN, text=text)
+
+
+def test_topic_of_the_type_that_is_missed_is_named(graph: Graph) -> None:
+    monitor = Monitor(graph)
+    graph.outsider.create_publisher(Image, '/q/image_raw', topics.SENSOR)
+    graph.outsider.create_publisher(CameraInfo, '/q/images', topics.SENSOR)  # of another type
+    graph.active(partial(KeyframeExtractorNode, cli_args=['--ros-args', '-r', '__ns:=/q']))
+    told = 'no publisher of /q/image: start the camera driver; of its type there is /q/image_raw'
+    monitor.wait('q/keyframe_extractor: keyframe_extractor', WARN, text=told)
+
+
+def test_node_without_time_says_so(graph: Graph) -> None:
+    monitor = Monitor(graph)
+    graph.active(KeyframeExtractorNode, use_sim_time=True)
+    monitor.wait(EXTRACTOR, WARN, text='there is no time: use_sim_time is set, and nothing is')
+    clock = graph.publisher(Clock, '/clock')
+    clock.publish(Clock(clock=Time(sec=5)))
+    monitor.wait(EXTRACTOR, WARN, text='no publisher of /image')
+    wait_for(lambda: 'no time' not in str(monitor.newest(EXTRACTOR)), 'the time')
 
 
 def test_perceiver_says_that_the_reasoner_is_gone(graph: Graph, server: ChatServer) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -36,7 +37,8 @@ builtin_interfaces/Duration estimated_time_remaining
 int16 number_of_recoveries
 float32 distance_remaining
 """
-# Drives to x >= 0, says that it cannot to the rest, and takes its time to x = 9.
+# Drives to x >= 0, says that it cannot to the rest, and takes its time to x = 9. As Nav2 does, a
+# newer goal preempts the one that it drives to, which then is aborted.
 SERVER = """
 import time, rclpy
 from nav2_msgs.action import NavigateToPose
@@ -44,14 +46,19 @@ from rclpy.action import ActionServer, CancelResponse
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.executors import MultiThreadedExecutor
 rclpy.init()
-node = rclpy.create_node('bt_navigator')
+node, newest = rclpy.create_node('bt_navigator'), []
 def drive(handle):
     x = handle.request.pose.pose.position.x
     print('goal', x, handle.request.pose.header.frame_id, flush=True)
-    while x == 9.0 and not handle.is_cancel_requested:
+    newest.append(handle)
+    while x == 9.0 and handle is newest[-1] and not handle.is_cancel_requested:
         time.sleep(0.02)
     if handle.is_cancel_requested:
+        print('cancelled', x, flush=True)
         handle.canceled()
+        return NavigateToPose.Result()
+    if handle is not newest[-1]:
+        handle.abort()
         return NavigateToPose.Result()
     if x < 0:
         handle.abort()
@@ -73,8 +80,10 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def logs(graph: Graph, environment: dict[str, str], tmp_path: Path) -> Iterator[list[Path]]:
-    """What a server of Nav2's action and the example write."""
+def programs(
+    graph: Graph, environment: dict[str, str], tmp_path: Path
+) -> Iterator[list[tuple[Path, subprocess.Popen[bytes]]]]:
+    """A server of Nav2's action and the example, and what they write."""
     domain = {'ROS_DOMAIN_ID': str(graph.context.get_domain_id())}
     files = [tmp_path / 'server.txt', tmp_path / 'example.txt']
     commands = [[sys.executable, '-c', SERVER], [sys.executable, '-m', 'examples.navigate']]
@@ -86,7 +95,7 @@ def logs(graph: Graph, environment: dict[str, str], tmp_path: Path) -> Iterator[
                     command, env=environment | domain, stdout=out, stderr=out, cwd=ROOT
                 )
             )
-    yield files
+    yield list(zip(files, processes, strict=True))
     for process in processes:
         process.kill()
         process.wait(20)
@@ -94,8 +103,10 @@ def logs(graph: Graph, environment: dict[str, str], tmp_path: Path) -> Iterator[
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_goals_are_driven_to_replaced_and_given_up(graph: Graph, logs: list[Path]) -> None:
-    server, example = logs
+def test_goals_are_driven_to_replaced_and_given_up(
+    graph: Graph, programs: list[tuple[Path, subprocess.Popen[bytes]]]
+) -> None:
+    (server, _), (example, process) = programs
     goals = graph.publisher(PoseStamped, '/goal_pose')
     is_served = 'navigate_to_pose/_action/send_goal'
     names = graph.outsider.get_service_names_and_types
@@ -121,3 +132,9 @@ def test_goals_are_driven_to_replaced_and_given_up(graph: Graph, logs: list[Path
     go(3.0, 'reached')
     line = 'goal (9.00, 0.00) m in map: replaced or cancelled'
     wait_for(lambda: line in example.read_text(), line, 60.0)
+    assert 'cancelled' not in server.read_text()  # Nav2 itself ends the one before
+    put(9.0)
+    wait_for(lambda: server.read_text().count('goal 9.0 map') == 2, 'the last goal', 60.0)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60.0) == 0
+    wait_for(lambda: 'cancelled 9.0' in server.read_text(), 'the end of the last goal', 60.0)

@@ -250,18 +250,16 @@ def test_every_topic_and_field_of_the_layout_is_ours(everything: Graph) -> None:
 def test_every_topic_of_the_rviz_file_is_ours(everything: Graph) -> None:
     file = shared_path('config', 'rviz', 'embodied_r.rviz')
     displays = yaml.safe_load(file.read_text())['Visualization Manager']['Displays']
-    named = {display['Topic']['Value'] for display in displays if 'Topic' in display}
-    assert len(named) == 5
+    topics = {d['Topic']['Value']: d for d in displays if 'Topic' in d}
+    assert len(topics) == 5
+    assert not [name for name in topics if name.startswith('/')]  # they are of its namespace
     types = {name: kinds[0] for name, kinds in everything.outsider.get_topic_names_and_types()}
-    assert named <= set(types)
-    for display in displays:
-        topic = display.get('Topic', {})
-        if not topic:
-            continue
-        assert types[topic['Value']].endswith(SHOWN[display['Class'].rpartition('/')[2]])
-        [info] = everything.outsider.get_publishers_info_by_topic(topic['Value'])
+    for name, display in topics.items():
+        full = f'/{name}'
+        assert types[full].endswith(SHOWN[display['Class'].rpartition('/')[2]])
+        [info] = everything.outsider.get_publishers_info_by_topic(full)
         is_latched = info.qos_profile.durability is DurabilityPolicy.TRANSIENT_LOCAL
-        assert is_latched == (topic['Durability Policy'] == 'Transient Local')
+        assert is_latched == (display['Topic']['Durability Policy'] == 'Transient Local')
 
 
 SHOWN = {'MarkerArray': '/MarkerArray', 'Image': 'Image', 'Pose': '/PoseStamped'}

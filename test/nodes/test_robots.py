@@ -30,7 +30,7 @@ ROBOTS = ('/robot1', '/robot2')
 ANSWER = Script(('<think>so</think>', '<answer>A</answer>'))
 
 
-def extractor(graph: Graph, robot: str, camera: str) -> KeyframeExtractorNode:
+def extractor(graph: Graph, robot: str, camera: str, **parameters: Any) -> KeyframeExtractorNode:
     """The extractor of one of a robot's cameras, as the launch file starts it."""
     rules = [f'{name}:={topic}' for name, topic in robot_remappings(robot).items()]
 
@@ -38,7 +38,7 @@ def extractor(graph: Graph, robot: str, camera: str) -> KeyframeExtractorNode:
         words = [part for rule in rules for part in ('-r', rule)]
         return KeyframeExtractorNode(cli_args=['--ros-args', *words], **options)
 
-    return graph.active(make, namespace=f'{robot}/{camera}', camera=camera)
+    return graph.active(make, namespace=f'{robot}/{camera}', camera=camera, **parameters)
 
 
 class Robot:

@@ -264,6 +264,19 @@ def test_what_has_gone_is_nowhere_and_was_seen() -> None:
     assert 'sofa' in scene.gaps(ROBOT, from_above=True)
 
 
+def test_what_a_clock_that_went_back_has_not_reached_has_no_age() -> None:
+    chair = Landmark(
+        'chair', (0.0, 2.0, 1.0), 7, first_seen_ns=90 * SECOND_NS, last_seen_ns=100 * SECOND_NS
+    )
+    place = SceneMap((chair,), (PathPoint(100 * SECOND_NS, (0.0, 0.0, 1.0), 0.0),), 'odom')
+    then, again = Scene((), place, now_ns=103 * SECOND_NS), Scene((), place, now_ns=10 * SECOND_NS)
+    assert (then.seen('chair').value, then.where('chair').value) == (3.0, 90.0)
+    assert again.where('chair').value == 90.0
+    assert 'in view now' not in again.where('chair').text
+    assert again.seen('chair').text == 'When the chair was seen is not known.'
+    assert again.things('here').value is None
+
+
 def test_two_places_in_one_have_no_direction() -> None:
     twin = Landmark('bed', SOFA.position)
     scene = Scene(place=replace(KNOWN, landmarks=(SOFA, twin, *CHAIRS)))
