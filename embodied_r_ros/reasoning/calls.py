@@ -21,6 +21,7 @@ from embodied_r_ros.reasoning.reading import (
     excludes,
     Form,
     is_foreign,
+    is_order,
     parts_of,
     read_as,
     Reading,
@@ -29,6 +30,7 @@ from embodied_r_ros.reasoning.reading import (
 )
 from embodied_r_ros.scene.names import ANYTHING, find_names, Name, resolve
 from embodied_r_ros.scene.tools import ROBOT, START
+from embodied_r_ros.types.vocabulary import SHAPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,6 +43,14 @@ UNKNOWN_CALL = Call('unknown', {})
 _MOST_LABELS = 40  # that a prompt lists
 _MOST_CALLS = 4
 _MOST_NAMES = 8
+_WHERE = re.compile(
+    r'\b(?:on|in|at|under|behind|above|of)\s+(?:(?:an?|the|that|this|my|any of the)\s+)?$'
+)
+_THEN = re.compile(
+    r'\b(?:at|in|from|on) the (?:very )?(?:start|beginning|first)\b|'
+    r'\bfirst (?:image|frame|picture|look)\w*|\b(?:were|was) first seen\b|\bfirst (?:saw|came)\b'
+)
+_OF_NOW = frozenset({'things', 'nearest', 'distance', 'where'})
 _LEAST_LIKE = 0.75  # of a word of a name and one of the question
 _JOINT = ' + '
 _CALL = re.compile(r'\s*(\w+)\s*\(([^()]*)\)\s*')
@@ -282,6 +292,8 @@ def _reading(
         names, doubt = _names_of(part, question, options, labels, calls)
     if doubt:
         return Reading(part, doubt=doubt)
+    if calls[0].tool == 'things' and _COUNTED.search(part):
+        calls = (Call('count', {'name': 'thing'}),)
     calls = _in_units(calls, unit_of(part))
     tool, is_yes_no = _what_of(calls[0]), _wants_yes_no(part, options)
     is_counted = tool == 'count' and _COUNTED.search(part) and not is_yes_no
@@ -310,14 +322,20 @@ def _doubt_of_calls(part: str, options: Sequence[str], calls: Sequence[Call]) ->
     """Why calls cannot be what a question asks for, whatever it names; empty: they can."""
     if not calls or UNKNOWN_CALL in calls:
         return _NO_TOOL if calls else _NOT_READ
-    if any(_first_of(call) == ROBOT for call in calls if call.tool not in ('nearest', 'way_to')):
-        return 'the reading asks for the robot itself'
-    if _what_of(calls[0]) == 'moves' and 'what' not in calls[0].arguments and TURNING.search(part):
-        return 'which turn is meant is not clear'
+    first = _what_of(calls[0])
+    is_past = _THEN.search(part) and START not in str([call.arguments for call in calls])
     is_open = not (options or _wants_yes_no(part, options))
-    if is_open and _what_of(calls[0]) in ('now', 'any'):
-        return 'whether I moved is no answer to that'
-    return ''
+    is_turn = first == 'moves' and 'what' not in calls[0].arguments and TURNING.search(part)
+    of_robot = [call for call in calls if call.tool not in ('nearest', 'way_to')]
+    doubts = {
+        'that is an order, not a question': is_order(part),
+        'the reading asks for the robot itself': ROBOT in map(_first_of, of_robot),
+        'which turn is meant is not clear': is_turn,
+        'I know where things are now, not where they were then': is_past
+        and any(call.tool in _OF_NOW for call in calls),
+        'whether I moved is no answer to that': is_open and first in ('now', 'any'),
+    }
+    return next((doubt for doubt, holds in doubts.items() if holds), '')
 
 
 def _in_units(calls: Sequence[Call], unit: str) -> tuple[Call, ...]:
@@ -348,7 +366,7 @@ def _is_said(name: Name, texts: Sequence[str], labels: Sequence[str]) -> bool:
     if any(set(name.labels) & set(n.labels) for text in texts for n in find_names(text, labels)):
         return True
     words = re.findall(r'\w+', ' '.join(texts))
-    own = [word for word in re.findall(r'\w+', name.text) if word not in ANYTHING]
+    own = [w for w in re.findall(r'\w+', name.text) if w not in ANYTHING and w not in SHAPES]
     return all(get_close_matches(word, words, 1, _LEAST_LIKE) for word in own)
 
 
@@ -372,13 +390,19 @@ def _names_of(
         if word is not None:
             names.append(replace(name, text=word))
             rest = [each for each in rest if each != word]
-        elif name.kind:
+        elif name.kind and not _is_aside(name, part, calls):
             return [], f'the reading leaves out the {name.text}'
     end = max((name.end for name in names), default=0)
     added = [replace(resolve(word, labels), text=word, start=end, end=end) for word in rest]
     said = [question.lower(), *map(str.lower, options)]
     unsaid = next((name.text for name in added if not _is_said(name, said, labels)), '')
     return [*names, *added], f'the reading adds a {unsaid}' if unsaid else ''
+
+
+def _is_aside(name: Name, part: str, calls: Sequence[Call]) -> bool:
+    """Whether a thing that calls leave out, and the scene has not, only says where another is."""
+    is_of_moves = all(call.tool in ('motion', 'moves') for call in calls)
+    return not name.labels and (is_of_moves or bool(_WHERE.search(part[: name.start])))
 
 
 def _named(calls: Sequence[Call]) -> Iterator[str]:

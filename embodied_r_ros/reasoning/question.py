@@ -49,10 +49,9 @@ class ReasonerConfig(Settings):
         choices=('text', 'calls'),
     )
     least_confidence: float = setting(
-        0.92,
+        0.6,
         'of a model that writes calls: how probable its calls must be where the reader without a '
-        'model does not read the question; half of it where that finds the kind of the question '
-        'the likeliest',
+        'model does not read the question',
         between=(0, 1),
     )
     tools: bool = setting(

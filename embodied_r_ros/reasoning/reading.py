@@ -50,7 +50,15 @@ _FIRST_ASKING = re.compile(
     r'(?:you|u|it|we|they|i|there|the|an?|this|that|any|my|your|our)\b)'
 )
 _TAG = re.compile(r'\b(?:is (?:it|correct|true)|isn.t it|wasn.t it|am i right|correct)\s*\??$')
-_STATEMENT = re.compile(r'^(?:so )?(?:you|u|we|it|they|i|the \w+) .*\w right\?$|, right\?$')
+_STATEMENT = re.compile(
+    r'^(?:so )?(?:you|u|we|it|they|i|the \w+) .*\w(?P<tag> right)\?$|'
+    r'(?P<after>,\s*(?:right|correct|true|no|yes|yes or no|'
+    r'(?:is|was|were|are|did|do|does|has|have)n.?t (?:it|we|you|they|there))\s*)\??$'
+)
+_PREFACE = re.compile(
+    r'^(?:any (?:idea|clue)|(?:do|can|could) you (?:know|tell me|say)|tell me|i wonder|say)'
+    r'[,:\s]+(?=(?:how|what|which|where|when|who|whether|if)\b)'
+)
 _OF_ENGLISH = 0.2  # least share of the words that questions in English have
 _SHORT_QUESTION = 6  # words: of what it is, is said before it
 _LETTERS = re.compile(r'[^\W\d_]+')
@@ -101,11 +109,15 @@ _SIDES = {
     'ahead': 'ahead|front|forward|straight',
     'behind': 'behind|at (?:my|your|the|our) back|back of',
 }
+_TURNS = {
+    'left': r'left|(?:anti|counter)[- ]?clockwise',
+    'right': r'right|(?<!anti)(?<!counter)(?<!-)clockwise',
+}
 _MOVES = {
     'forward': 'forwards?|ahead|straight',
     'backward': 'backwards?|back(?:ed)? up|reverse',
-    'left': 'left',
-    'right': 'right(?! now)',
+    'left': 'left(?:wards?)?',
+    'right': 'right(?:wards?)?(?! now| at| away| after| before| in| from)',
     'up': r'(?<!back )(?<!backed )up|climb\w*|ris\w+|rose',
     'down': r'down|descend\w*|sink|sank',
 }
@@ -143,7 +155,8 @@ _REPEATED = re.compile(r'\b(?:twice|times|often|again|bigger|smaller|taller|larg
 BEFORE_OR_AFTER = 'before or after'
 _BEFORE_OR_AFTER = re.compile(r'\bbefore\b.*\bor after\b|\bafter\b.*\bor before\b')
 _GOAL = re.compile(
-    r'^(?:please |now )?(?:go|drive|move|walk|navigate|head|come|bring|take|fetch)\b'
+    r'^(?:please |now )?(?:go|drive|move|walk|navigate|head|come|bring|take|fetch|'
+    r'turn (?:a?round|back))\b'
 )
 _UNIT_OF = {1.0: 'm', 0.01: 'cm', 0.3048: 'ft', 0.0254: 'in', 0.9144: 'yd', 0.0929: 'ft'}
 
@@ -267,12 +280,6 @@ def excludes(kind: str, sentence: str) -> bool:
     return bool(re.search(rf'\b(?:{_NOT_SAID.get(kind, "$^")})\b', sentence))
 
 
-def likeliest_kind(question: str) -> str:
-    """The kind whose sentences a question resembles the most; empty: none is near."""
-    kinds = kinds_of(_plain(question))
-    return kinds[0][0] if kinds else ''
-
-
 def read_question(question: str, options: Sequence[str], labels: Sequence[str]) -> list[Reading]:
     """Read a question, or each of several in one.
 
@@ -296,6 +303,7 @@ def read_question(question: str, options: Sequence[str], labels: Sequence[str]) 
 
 def _plain(question: str) -> str:
     text = ' '.join(question[:_MOST_CHARS].lower().replace('\u2019', "'").split())
+    text = _PREFACE.sub('', text)
     text = _FIRST_VIEW.sub('the start', text)
     text = _ANYTHING.sub(r'\1 \2 thing', text)
     return _SHORT.sub(r'\1 is', text).replace('(s)', 's')
@@ -347,7 +355,7 @@ def asks_yes_no(part: str, options: Sequence[str]) -> bool:
     """Whether a question, one of `parts_of`, wants yes or no."""
     first = _FIRST_ASKING.search(part)
     is_inner = first is not None and bool(first['verb'])
-    is_tag = first is None and bool(_TAG.search(part) or _STATEMENT.search(part))
+    is_tag = bool(_STATEMENT.search(part)) or (first is None and bool(_TAG.search(part)))
     return bool(_YES_NO.match(part)) or is_inner or is_tag or _are_yes_no(options)
 
 
@@ -371,19 +379,19 @@ class _Reader:
         self, text: str, options: Sequence[str], labels: Sequence[str], known: Sequence[Name]
     ) -> None:
         self.text, self.options, self.labels = text, options, labels
-        is_told = bool(_STATEMENT.search(text))
-        if is_told:
-            self.text = text = text.removesuffix(' right?').removesuffix(',')
+        told = _STATEMENT.search(text)
+        if told:
+            self.text = text = text[: told.start('tag' if told['tag'] else 'after')]
         own = find_names(text, labels)
         self.names = own or [
             name for name in known if re.search(r'\b(?:it|them|one|that)\b', text)
         ]
-        self.is_yes_no = is_told or asks_yes_no(text, options)
+        self.is_yes_no = bool(told) or asks_yes_no(text, options)
         self.unit = unit_of(text)
 
     def read(self) -> Reading:
         """The reading, with its doubt."""
-        if _GOAL.match(self.text) and 'me back' not in self.text:
+        if is_order(self.text):
             return self._doubt('that is an order to go somewhere, not a question', 'goal')
         if special := self._by_structure():
             return special
@@ -565,11 +573,7 @@ class _Reader:
         match = _LESS.search(self.text)
         if not match:
             return self._doubt('how near is near is not said')
-        number = float(_NUMBERS.get(match['number'], 0) or match['number'])
-        factor = {'f': 0.3048, 'c': 0.01}.get(match['unit'][0], 1.0)
-        is_less = match['way'] in {'less', 'closer', 'nearer', 'under', 'within', 'at most'}
-        limit = ('less' if is_less else 'more', number * factor)
-        return self._made([replace_unit(call)], Form.YES_NO, limit=limit)
+        return self._made([replace_unit(call)], Form.YES_NO, limit=_limit_of(match))
 
     def _nearest(self) -> Reading:
         words, listed = self._words, self._of_options
@@ -648,13 +652,18 @@ class _Reader:
         if self.names:
             return self._doubt('of which turn it is asked is not clear')
         call = self._call('motion', what='turn')
+        if self.is_yes_no and re.search(r'\bsame (?:way|direction)\b', self.text):
+            return self._made([call], Form.YES_NO, wanted='same')
         if re.search(r'\bhow (?:much|many|far)\b|\bdeg(?:rees?)?\b', self.text):
-            sides = [s for s in ('left', 'right') if re.search(rf'\b{s}\b', self.text)]
+            sides = self._sides_of_turn()
             return self._made([call], Form.NUMBER, wanted=sides[0] if len(sides) == 1 else '')
-        sides = [side for side in ('left', 'right') if re.search(rf'\b{side}\b', self.text)]
+        sides = self._sides_of_turn()
         if self.is_yes_no and len(sides) == 1:
             return self._made([call], Form.YES_NO, wanted=sides[0])
         return self._made([call], Form.PLACE, open_too=len(sides) == 2)
+
+    def _sides_of_turn(self) -> list[str]:
+        return [side for side, word in _TURNS.items() if re.search(rf'\b(?:{word})\b', self.text)]
 
     def _first_turn(self) -> Reading:
         if self.names:
@@ -680,6 +689,8 @@ class _Reader:
             re.search(rf'\b(?:{word})\b', self.text) for word in _SIDES.values()
         ):
             return self._made([self._call('where', name=START)], Form.PLACE, open_too=True)
+        if self.is_yes_no and (match := _LESS.search(self.text)):
+            return self._made([call], Form.YES_NO, limit=_limit_of(match))
         if self.is_yes_no:
             return self._made([call], Form.YES_NO, wanted='back')
         is_number = re.search(r'\bfar|distance|met|feet\b', self.text)
@@ -754,6 +765,19 @@ class _Reader:
 
     def _none(self) -> Reading:
         return self._doubt('I can only tell what was seen, where it is, and how I moved')
+
+
+def _limit_of(match: re.Match[str]) -> tuple[str, float]:
+    """What `_LESS` matched: 'less' or 'more', and metres."""
+    number = float(_NUMBERS.get(match['number'], 0) or match['number'])
+    factor = {'f': 0.3048, 'c': 0.01}.get(match['unit'][0], 1.0)
+    is_less = match['way'] in {'less', 'closer', 'nearer', 'under', 'within', 'at most'}
+    return 'less' if is_less else 'more', number * factor
+
+
+def is_order(question: str) -> bool:
+    """Whether a question tells to go somewhere instead of asking."""
+    return bool(_GOAL.match(question)) and 'me back' not in question
 
 
 def replace_unit(call: Call) -> Call:

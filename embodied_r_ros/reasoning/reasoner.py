@@ -57,7 +57,7 @@ from embodied_r_ros.reasoning.question import (
     RefusalCode,
     staleness,
 )
-from embodied_r_ros.reasoning.reading import kinds_of, likeliest_kind
+from embodied_r_ros.reasoning.reading import kinds_of
 from embodied_r_ros.reasoning.saying import (
     answer_by_tools,
     answer_readings,
@@ -99,6 +99,7 @@ NO_FORMAT = (
     'be read in it'
 )
 # Fields of an answer that come from the model, and not from the question or the scene.
+_UNKNOWN_CONFIDENCE = 0.5  # of calls of a model that gives no probabilities of them
 _OF_A_MODEL = (
     'id',
     'kind',
@@ -333,8 +334,8 @@ class Reasoner:
         scene = Scene(pending.deltas, question.scene_map, now_ns=now_ns)
         found, check = self._found(question, scene), None
         own = answer_by_calls(question.text, question.options, scene, draft.calls)
-        if own:
-            found, check, _ = combine_readings(own, found)
+        if own and (own.is_known or not found):
+            found, check, _ = combine_readings(own, found, _UNKNOWN_CONFIDENCE)
         assert found  # the reader is there
         draft = replace(
             draft,
@@ -432,7 +433,8 @@ class Reasoner:
                 rejected.append(RejectedCompletion(second.completion, reason, second.model.name))
         is_fresh = answer.freshness is Freshness.FRESH
         freshness = Freshness.DEGRADED if is_fresh else answer.freshness
-        computed = combine_readings(own, found)[0] if own else found
+        is_own = own and own.is_known
+        computed = combine_readings(own, found, _UNKNOWN_CONFIDENCE)[0] if is_own else found
         return replace(
             without_support(answer, computed, freshness),
             rejected=tuple(rejected),
@@ -444,7 +446,7 @@ class Reasoner:
     ) -> Answer:
         """Have a model that was taught so read the question into calls, and run them.
 
-        Where the reader without a model reads the question too, both have to agree.
+        Where the reader without a model reads the question too, both agree, or the model is sure.
 
         Raises:
             Refusal: It gave no calls that can be read, or the question is none for tools.
@@ -465,8 +467,6 @@ class Reasoner:
         read = answer_readings(readings, question.options, scene)
         other = self._found(question, scene) if self._config.check else None
         least = self._config.least_confidence
-        kinds = {reading.kind for reading in readings}
-        least /= 2 if other and kinds == {likeliest_kind(question.text)} else 1
         answer, check, reason = combine_readings(read, other, draft.confidence, least)
         done = with_tool_answer(draft, answer, draft.freshness, check)
         return replace(done, check_reason=done.check_reason or reason)

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.answers import Answer, Freshness
 
 _DOUBTFUL = 0.3  # probability of calls, below which agreement may be chance
+_SURE = 0.75  # the same, from which calls are taken where the two readers disagree
+_LISTS = frozenset({'order', 'nearest', 'visited'})  # tools whose values are names
 _ONE_READER = 'computed by tools; nothing checked how the question was read'
 _LEAST_COVERAGE = 0.9  # of the surroundings, from which what was not seen is not there
 _LEAST_NAMES = 3  # labels with a name, from which whoever perceives is taken to name things
@@ -44,6 +46,7 @@ _BORDER_DEG = 12.0  # nearer to a border between two sides, neither is said
 _MOST_OFF_DEG = 90.0  # what is farther off is another direction
 _BACK_M, _AWAY_M = 0.5, 1.0
 _MOST_MARKS = 4  # observations that are cited one by one
+_SAME_DEG = 25.0  # up to which two views look the same way
 _MOST_UNKNOWN = 0.25  # share of motions that may be unknown where no other was of a direction
 _RISE_M, _TURN_DEG = 0.15, 15.0  # from which there is a rise or a turn
 _NEAR_SHARE = 0.1  # by which a model may round a number
@@ -51,6 +54,7 @@ _SIDES_ALONE = frozenset({'left', 'right'})
 _FEW = 1e-6
 # Directions as options and questions name them, and their middles [degrees], positive left.
 _DIRECTIONS = (
+    (r'(?:anti|counter)[- ]?clockwise', 90), (r'clockwise', -90),
     (r'front[- ]left', 45), (r'front[- ]right', -45), (r'back[- ]left', 135),
     (r'back[- ]right', -135), (r'opposite|around|behind|backwards?|\bback\b', 180),
     (r'\bleft', 90), (r'\bright', -90),
@@ -90,7 +94,13 @@ class ToolAnswer:
 
     @property
     def has_ground(self) -> bool:
-        """Whether it names things; what is known by colour and shape alone may be anything."""
+        """Whether it names things; what is known by colour and shape alone may be anything.
+
+        So may each of several of a colour: a piece at the border, or of a thing seen before.
+        """
+        counted = [result.arguments[0] for result in self.results if result.tool == 'count']
+        if self.kind is AnswerKind.NUMBER and any(map(_is_of_colour, counted)):
+            return False
         lists = [result.value for result in self.results if result.tool == 'things']
         return not any(
             isinstance(labels, tuple) and all(map(is_unnamed, labels)) for labels in lists
@@ -100,6 +110,11 @@ class ToolAnswer:
     def think(self) -> str:
         """The reasoning in words: each result, with the observations that it rests on."""
         return ' '.join(map(cited, self.results)) or self.sentence
+
+
+def _is_of_colour(words: str) -> bool:
+    name = resolve(words, ())
+    return not (name.kind or name.shape)
 
 
 def cited(result: Result) -> str:
@@ -158,16 +173,19 @@ def combine_readings(
         confidence: Probability of the calls; NaN: not known.
         least: What it must be where the other reader does not understand the question.
     """
-    if other is None or not (read.is_known and other.is_known):
-        known = other if other and not read.is_known else read
-        if known is read and read.is_known and confidence < least:
+    if not read.is_known:
+        return read, Check.UNCHECKED, ''
+    if other is None or not other.is_known:
+        if confidence < least:
             sentence = f'I am not sure what is asked. {read.sentence}'
-            known = replace(read, kind=AnswerKind.UNKNOWN, text='', option_index=-1,
-                            number=math.nan, sentence=sentence)  # fmt: skip
-        return known, Check.UNCHECKED, 'only one of two readers understands the question'
-    if (read.option_index, read.text) == (other.option_index, other.text):
+            read = replace(read, kind=AnswerKind.UNKNOWN, text='', option_index=-1,
+                           number=math.nan, sentence=sentence)  # fmt: skip
+        return read, Check.UNCHECKED, 'only one of two readers understands the question'
+    if _says_the_same(read, other):
         is_sound = read.has_ground and not confidence < _DOUBTFUL
         return read, Check.VERIFIED if is_sound else Check.UNCHECKED, ''
+    if not confidence < _SURE:
+        return read, Check.UNCHECKED, f'without a model the question reads so: {other.sentence}'
     reason = f'The question reads two ways. {read.sentence} {other.sentence} Which do you mean?'
     two = (read.text, other.text)
     nothing = ToolAnswer(
@@ -175,6 +193,19 @@ def combine_readings(
         readings=(*read.readings, *other.readings), candidates=two,
     )  # fmt: skip
     return nothing, Check.UNCHECKED, 'the question reads two ways'
+
+
+def _says_the_same(read: ToolAnswer, other: ToolAnswer) -> bool:
+    """Whether two answers are one, also where they call its things otherwise."""
+    if (read.option_index, read.text) == (other.option_index, other.text):
+        return True
+    computed, others = (
+        [(result.tool, result.evidence) for result in each.results] for each in (read, other)
+    )
+    is_of_things = (
+        read.kind is other.kind is AnswerKind.TEXT and {t for t, _ in computed} <= _LISTS
+    )
+    return is_of_things and computed == others
 
 
 def answer_reading(reading: Reading, options: Sequence[str], scene: Scene) -> ToolAnswer:
@@ -538,16 +569,28 @@ def _did_move(wanted: str, result: Result) -> bool:
     return False
 
 
+def _did_turn(wanted: str, result: Result) -> bool:
+    if wanted == 'same':
+        off = abs(result.facts['bearing_deg'])
+        if _SAME_DEG < off < 2 * _SAME_DEG:
+            msg = f'Nearly: {result.text}'
+            raise InputError(msg)
+        return bool(off <= _SAME_DEG)
+    net, own = result.facts['turn_deg'], result.facts[f'{wanted}_deg']
+    if abs(net) < _TURN_DEG or (own >= _TURN_DEG) != (own > abs(net) / 2):
+        msg = f'Neither clearly: {result.text}'
+        raise InputError(msg)
+    return bool((net > 0) == (wanted == 'left'))
+
+
 def _did(reading: Reading, result: Result) -> bool:
     what, wanted = result.arguments[0], reading.wanted
+    if reading.limit is not None:
+        return _is_within(reading, result)
     if what in ('now', 'any'):
         return bool(result.value) == (wanted == 'moving')
     if what == 'turn':
-        net, own = result.facts['turn_deg'], result.facts[f'{wanted}_deg']
-        if abs(net) < _TURN_DEG or (own >= _TURN_DEG) != (own > abs(net) / 2):
-            msg = f'Neither clearly: {result.text}'
-            raise InputError(msg)
-        return bool((net > 0) == (wanted == 'left'))
+        return _did_turn(wanted, result)
     if what == 'height':
         rise = result.facts['rise_m']
         return bool(abs(rise) >= _RISE_M and (rise > 0) == (wanted == 'up'))

@@ -52,8 +52,9 @@ _SHAPE_OF = {word: shape for shape, words in SHAPE_WORDS.items() for word in wor
 ANYTHING = ('object', 'objects', 'thing', 'things', 'item', 'items', 'one', 'ones', 'stuff')
 # Things whose name is more often another word: a name only where an article or number is before.
 _VERBS = frozenset(
-    {'can', 'saw', 'watch', 'stand', 'light', 'orange', 'fan', 'picture', 'cap', 'cover', 'bear'}
-)
+    {'can', 'saw', 'watch', 'stand', 'light', 'orange', 'fan', 'picture', 'cap', 'cover', 'bear',
+     'sink'}
+)  # fmt: skip
 # Colours that are called otherwise.
 _COLOUR_NAMES = {'turquoise': 'cyan', 'violet': 'purple', 'magenta': 'pink'}
 # Groups of things that are other words, and words that resemble things.
@@ -63,6 +64,7 @@ _NO_GROUPS = frozenset(
 _NO_TYPOS = frozenset({'closest', 'closer', 'place', 'please'})
 _SELF = frozenset({'camera', 'robot', 'drone'})  # after "the": who was asked
 _BEFORE_NAME = re.compile(r'(?:\b(?:an?|the|any|some|no|many|my|your|of|this|that|\d+)\s+|,\s*)$')
+_AFTER_CAN = re.compile(r'\s+(?:be|i|you|u|we|one|see)\b')
 _WORD = re.compile(r"[^\W\d_]+(?:'s)?")
 _LEAST_LIKE = 0.8  # of a label that a word is taken for, by `difflib`
 _SHORTEST = 4  # letters of a word that may be a typing error
@@ -135,7 +137,7 @@ def _with_own_names(own: tuple[str, ...]) -> tuple[re.Pattern[str], dict[str, st
     colours, shapes = '|'.join(sorted({*COLOUR_WORDS, *_COLOUR_NAMES})), '|'.join(SHAPES)
     pattern = rf'(?<!\w)(?:(?P<first>{shapes})\s+(?={colours}\b))?'
     pattern += rf'(?:(?P<colour>{colours})\s+)?(?:(?P<shape>{shapes})\s+)?'
-    return re.compile(rf'{pattern}(?P<name>{every})(?!\w)'), words
+    return re.compile(rf'{pattern}(?P<name>{every})(?!\w|-\w)'), words
 
 
 def find_names(text: str, labels: Sequence[str]) -> list[Name]:
@@ -156,7 +158,10 @@ def _found(text: str, labels: tuple[str, ...]) -> tuple[Name, ...]:
         kind, shape = words[match['name']], match['shape'] or match['first'] or ''
         colour = _COLOUR_NAMES.get(match['colour'], match['colour'] or '')
         before = text[: match.start()]
-        if not (kind or colour or shape) or _is_other_word(match['name'], before, labels):
+        is_verb = match['name'] == 'can' and _AFTER_CAN.match(text[match.end() :])
+        if is_verb or not (kind or colour or shape):
+            continue
+        if _is_other_word(match['name'], before, labels):
             continue
         is_plural = match['name'] != kind and plural(kind or 'object') == match['name']
         name = Name(

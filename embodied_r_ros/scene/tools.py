@@ -341,7 +341,7 @@ class Scene:
             raise NotKnownError(msg)
         if name.colour and name.kind:
             plain = resolve(name.kind, self.labels)
-            if plain.labels:
+            if any(not LabelParts.of(label).colour for label in plain.labels):
                 msg = f'I have seen {with_article(name.kind)}, and do not know its colour'
                 raise NotKnownError(msg)
         raise NotKnownError(self._not_seen(name.text))
@@ -1039,7 +1039,10 @@ class Scene:
             reason = f'I have not {what or "moved"}' if known else 'my motion is not known'
             return _unknown('moves', (what, which), reason)
         counts = Counter(key for key, _, _ in steps)
-        value = tuple(key for key, _ in counts.most_common())
+        amounts = Counter[str]()
+        for key, step, _ in steps:
+            amounts[key] += _amount(step)
+        value = tuple(sorted(counts, key=lambda key: (key[0] != 'm', -amounts[key], -counts[key])))
         told = [f'[{number}] {step}' for _, step, number in steps]
         if which:
             key, _, _ = steps[-1 if which == 'last' else 0]
