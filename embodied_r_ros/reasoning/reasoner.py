@@ -99,7 +99,6 @@ NO_FORMAT = (
     'be read in it'
 )
 # Fields of an answer that come from the model, and not from the question or the scene.
-_UNKNOWN_CONFIDENCE = 0.5  # of calls of a model that gives no probabilities of them
 _OF_A_MODEL = (
     'id',
     'kind',
@@ -335,7 +334,7 @@ class Reasoner:
         found, check = self._found(question, scene), None
         own = answer_by_calls(question.text, question.options, scene, draft.calls)
         if own and (own.is_known or not found):
-            found, check, _ = combine_readings(own, found, _UNKNOWN_CONFIDENCE)
+            found, check, _ = combine_readings(own, found)
         assert found  # the reader is there
         draft = replace(
             draft,
@@ -434,7 +433,7 @@ class Reasoner:
         is_fresh = answer.freshness is Freshness.FRESH
         freshness = Freshness.DEGRADED if is_fresh else answer.freshness
         is_own = own and own.is_known
-        computed = combine_readings(own, found, _UNKNOWN_CONFIDENCE)[0] if is_own else found
+        computed = combine_readings(own, found)[0] if is_own else found
         return replace(
             without_support(answer, computed, freshness),
             rejected=tuple(rejected),

@@ -163,7 +163,7 @@ def answer_readings(
 
 
 def combine_readings(
-    read: ToolAnswer, other: ToolAnswer | None, confidence: float = 1.0, least: float = 0.0
+    read: ToolAnswer, other: ToolAnswer | None, confidence: float = math.nan, least: float = 0.0
 ) -> tuple[ToolAnswer, Check, str]:
     """One answer of two readings of a question, and what their comparison says of it.
 
@@ -184,7 +184,7 @@ def combine_readings(
     if _says_the_same(read, other):
         is_sound = read.has_ground and not confidence < _DOUBTFUL
         return read, Check.VERIFIED if is_sound else Check.UNCHECKED, ''
-    if not confidence < _SURE:
+    if confidence >= _SURE:
         return read, Check.UNCHECKED, f'without a model the question reads so: {other.sentence}'
     reason = f'The question reads two ways. {read.sentence} {other.sentence} Which do you mean?'
     two = (read.text, other.text)

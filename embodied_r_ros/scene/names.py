@@ -161,7 +161,8 @@ def _found(text: str, labels: tuple[str, ...]) -> tuple[Name, ...]:
         is_verb = match['name'] == 'can' and _AFTER_CAN.match(text[match.end() :])
         if is_verb or not (kind or colour or shape):
             continue
-        if _is_other_word(match['name'], before, labels):
+        is_part = match[0] != text.strip(' .?!')
+        if is_part and _is_other_word(match['name'], before, labels):
             continue
         is_plural = match['name'] != kind and plural(kind or 'object') == match['name']
         name = Name(
