@@ -356,8 +356,9 @@ class HttpChatClient:
         try:
             yield from self._ask_once(request, watch, reader, terms)
         except _PassingError as error:
-            self._breaks += can_differ and error.status == _BROKEN
-            if can_differ and error.status == _BROKEN and self._breaks > 1:
+            is_break = can_differ and error.status == _BROKEN and not reader.has_text
+            self._breaks += is_break
+            if is_break and self._breaks > 1:
                 raise RefusedError(str(error)) from None
             raise
         self._breaks = 0

@@ -354,6 +354,11 @@ class EventReader:
         """Whether nothing is missing: the server said so, or the answer is closed."""
         return self.is_complete or self._tail.rstrip().endswith(_ANSWER_END)
 
+    @property
+    def has_text(self) -> bool:
+        """Whether something was said."""
+        return bool(self._tail)
+
     def end(self, max_tokens: int) -> ChatChunk | None:
         """What is left to say at the end, and why it ended, of so many tokens; None: nothing."""
         ending = _ENDINGS.get(self._ending.casefold(), self._ending)

@@ -70,7 +70,7 @@ def one_error_line(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> 
         (f'ask nothing Q --model {DEAD}', 'nothing has no images'),
         (f'ask {SAMPLE} Q --model file', 'file holds no model: expected a folder'),
         (f'ask {SAMPLE} Q --model weightless', 'weightless holds no model: expected a folder'),
-        (f'ask {SAMPLE} Q --model ftp://x', "'ftp://x': expected an http or https URL, or a"),
+        (f'ask {SAMPLE} Q --model ftp://x', "'ftp://x': expected http(s)://HOST:PORT"),
         (f'ask {SAMPLE} Q --model http://[::', "url is 'http://[::'"),
         (f'ask {SAMPLE} \udcff --model {DEAD}', 'is not text in UTF-8'),
         (f'ask {SAMPLE} Q -o a -o \udcff --model {DEAD}', 'is not text in UTF-8'),

@@ -162,6 +162,8 @@ def test_episode_that_is_not_fit_for_training_is_left_out_unless_forced(
     first, second, *_ = sorted(folder.iterdir())
     rewrite(first, out_of_order)
     (second / 'metadata.yaml').unlink()
+    file = next(second.glob('*.mcap'))
+    file.write_bytes(file.read_bytes()[:-200])  # its end: nobody closed it
     command = ['questions', str(folder), '--deltas', 'true', '--out']
     assert main([*command, str(tmp_path / 'rows.jsonl')]) == 0
     told = capsys.readouterr().err

@@ -439,7 +439,7 @@ def tokens_of_last_prompts(state: dict[str, Any], completions: int) -> int:
 @pytest.mark.parametrize(
     ('name', 'processes', 'others'),
     [
-        ('qwen2.5-3b-lora', 2, 1),
+        pytest.param('qwen2.5-3b-lora', 2, 1, marks=pytest.mark.slow),
         pytest.param('qwen2.5-3b-8gpu', 1, 2, marks=pytest.mark.slow),
     ],
 )

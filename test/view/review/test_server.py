@@ -115,6 +115,10 @@ def test_a_recording_is_shown_with_everything_that_belongs_to_an_answer(
         'landmark_ids': [],
         'delta_ids': [],
         'observations': [],
+        'turn': 0,
+        'request_id': '',
+        'request': '',
+        'reply': '',
     }
     assert [one['reason'] for one in checked['rejected']] == ['no such [3]']
     assert refused['check'] == ''  # nothing was answered
