@@ -432,8 +432,7 @@ class Reasoner:
                 rejected.append(RejectedCompletion(second.completion, reason, second.model.name))
         is_fresh = answer.freshness is Freshness.FRESH
         freshness = Freshness.DEGRADED if is_fresh else answer.freshness
-        is_own = own and own.is_known
-        computed = combine_readings(own, found)[0] if is_own else found
+        computed = combine_readings(own, found)[0] if own and own.is_known else found
         return replace(
             without_support(answer, computed, freshness),
             rejected=tuple(rejected),

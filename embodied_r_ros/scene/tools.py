@@ -1039,9 +1039,9 @@ class Scene:
             reason = f'I have not {what or "moved"}' if known else 'my motion is not known'
             return _unknown('moves', (what, which), reason)
         counts = Counter(key for key, _, _ in steps)
-        amounts = Counter[str]()
+        amounts: dict[str, float] = {}
         for key, step, _ in steps:
-            amounts[key] += _amount(step)
+            amounts[key] = amounts.get(key, 0.0) + _amount(step)
         value = tuple(sorted(counts, key=lambda key: (key[0] != 'm', -amounts[key], -counts[key])))
         told = [f'[{number}] {step}' for _, step, number in steps]
         if which:
