@@ -22,6 +22,7 @@ from embodied_r_ros.reasoning.reading import (
     Form,
     is_foreign,
     is_order,
+    MISREAD,
     parts_of,
     read_as,
     Reading,
@@ -329,7 +330,7 @@ def _doubt_of_calls(part: str, options: Sequence[str], calls: Sequence[Call]) ->
     of_robot = [call for call in calls if call.tool not in ('nearest', 'way_to')]
     doubts = {
         'that is an order, not a question': is_order(part),
-        'the reading asks for the robot itself': ROBOT in map(_first_of, of_robot),
+        f'{MISREAD}asks for the robot itself': ROBOT in map(_first_of, of_robot),
         'which turn is meant is not clear': is_turn,
         'I know where things are now, not where they were then': is_past
         and any(call.tool in _OF_NOW for call in calls),
@@ -391,12 +392,12 @@ def _names_of(
             names.append(replace(name, text=word))
             rest = [each for each in rest if each != word]
         elif name.kind and not _is_aside(name, part, calls):
-            return [], f'the reading leaves out the {name.text}'
+            return [], f'{MISREAD}leaves out the {name.text}'
     end = max((name.end for name in names), default=0)
     added = [replace(resolve(word, labels), text=word, start=end, end=end) for word in rest]
     said = [question.lower(), *map(str.lower, options)]
     unsaid = next((name.text for name in added if not _is_said(name, said, labels)), '')
-    return [*names, *added], f'the reading adds a {unsaid}' if unsaid else ''
+    return [*names, *added], f'{MISREAD}adds a {unsaid}' if unsaid else ''
 
 
 def _is_aside(name: Name, part: str, calls: Sequence[Call]) -> bool:

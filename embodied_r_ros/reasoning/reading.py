@@ -153,6 +153,7 @@ _MORE = re.compile(
 )
 _REPEATED = re.compile(r'\b(?:twice|times|often|again|bigger|smaller|taller|larger|same)\b')
 BEFORE_OR_AFTER = 'before or after'
+MISREAD = 'the reading '  # begins a doubt where calls of a model do not fit the words
 _BEFORE_OR_AFTER = re.compile(r'\bbefore\b.*\bor after\b|\bafter\b.*\bor before\b')
 _GOAL = re.compile(
     r'^(?:please |now )?(?:go|drive|move|walk|navigate|head|come|bring|take|fetch|'

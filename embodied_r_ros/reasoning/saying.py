@@ -21,6 +21,7 @@ from embodied_r_ros.reasoning.reading import (
     directions_in,
     Form,
     goal_of_order,
+    MISREAD,
     read_question,
     Reading,
 )
@@ -174,7 +175,8 @@ def combine_readings(
         least: What it must be where the other reader does not understand the question.
     """
     if not read.is_known:
-        return read, Check.UNCHECKED, ''
+        is_misread = any(reading.doubt.startswith(MISREAD) for reading in read.readings)
+        return (other if other and is_misread else read), Check.UNCHECKED, ''
     if other is None or not other.is_known:
         if confidence < least:
             sentence = f'I am not sure what is asked. {read.sentence}'

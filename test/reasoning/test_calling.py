@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from embodied_r_ros.chat.protocol import ChatMessage
 from embodied_r_ros.reasoning.question import Question, ReasonerConfig, Refusal, RefusalCode
+from embodied_r_ros.reasoning.reading import Reading
 from embodied_r_ros.reasoning.reasoner import Reasoner
-from embodied_r_ros.reasoning.saying import answer_by_tools, combine_readings
+from embodied_r_ros.reasoning.saying import answer_by_tools, answer_readings, combine_readings
 from embodied_r_ros.scene.tools import Scene
 from embodied_r_ros.types.answers import AnswerKind, Check
 from embodied_r_ros.types.deltas import DeltaKind, Motion, MotionSource, SemanticDelta
@@ -99,6 +100,8 @@ def test_sure_calls_win_over_the_reader_without_a_model() -> None:
     unread = answer_by_tools('write a poem', (), scene)
     assert combine_readings(unread, other, 0.9)[0] is unread
     assert not combine_readings(read, unread, 0.5, least=0.6)[0].is_known
+    misread = answer_readings((Reading('', doubt='the reading adds a cow'),), (), scene)
+    assert combine_readings(misread, other, 0.9)[0] is other
 
 
 def test_two_names_of_the_things_are_one_answer() -> None:
