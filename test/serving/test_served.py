@@ -194,7 +194,7 @@ class TestWithoutAModel:
 
 
 @pytest.mark.timeout(240)
-def test_next_question_to_the_real_model_is_faster(
+def test_next_question_finds_the_real_model_ready(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip('xllamacpp')
@@ -205,15 +205,13 @@ def test_next_question_to_the_real_model_is_faster(
     profile = tmp_path / 'mine.yaml'
     profile.write_text(yaml.safe_dump(values))
     command = ['ask', str(source), QUESTION, '--profile', str(profile), '--deadline', '100']
-    times, pids, said = [], [], []
+    pids, said = [], []
     for _ in range(2):
-        start = time.monotonic()
         assert main([*command, '--json']) == 0
-        times.append(time.monotonic() - start)
         pids.append(states()[0]['server_pid'])
         said.append(capsys.readouterr())
     assert pids[0] == pids[1]
-    assert times[1] < times[0] / 1.5
+    assert ['starting' in one.err for one in said] == [True, False]
     assert all('stays for 1 min: `embodied-r serve --stop`' in one.err for one in said)
     answers = [json.loads(one.out) for one in said]
     assert [answer['completion'] for answer in answers] == [answers[0]['completion']] * 2
