@@ -176,7 +176,9 @@ def combine_readings(
     """
     if not read.is_known:
         is_misread = any(reading.doubt.startswith(MISREAD) for reading in read.readings)
-        return (other if other and is_misread else read), Check.UNCHECKED, ''
+        found = other if other and is_misread else None
+        reason = f'read without a model alone: {read.sentence}' if found else ''
+        return found or read, Check.UNCHECKED, reason
     if other is None or not other.is_known:
         if confidence < least:
             sentence = f'I am not sure what is asked. {read.sentence}'

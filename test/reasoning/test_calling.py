@@ -101,7 +101,8 @@ def test_sure_calls_win_over_the_reader_without_a_model() -> None:
     assert combine_readings(unread, other, 0.9)[0] is unread
     assert not combine_readings(read, unread, 0.5, least=0.6)[0].is_known
     misread = answer_readings((Reading('', doubt='the reading adds a cow'),), (), scene)
-    assert combine_readings(misread, other, 0.9)[0] is other
+    found, _, reason = combine_readings(misread, other, 0.9)
+    assert (found, reason) == (other, 'read without a model alone: The reading adds a cow.')
 
 
 def test_two_names_of_the_things_are_one_answer() -> None:
