@@ -107,6 +107,7 @@ class _Attempts:
         if wait_s >= (left_s := self._watch.left_s()):
             msg = f'{error}; {advice} {wait_s:.0f} s, of {left_s:.1f} s left'
             raise ModelError(msg) from error
+        self._watch.failure = f'{error}; '
         self._watch.sleep(max(wait_s, _LEAST_WAIT_S))
 
 

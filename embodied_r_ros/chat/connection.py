@@ -52,6 +52,7 @@ class Watch:
         self._deadline_s = deadline_s
         self._cancel = cancel
         self._url = url
+        self.failure = ''  # of the attempt before this one
 
     def left_s(self) -> float:
         """Time that is left [s].
@@ -66,8 +67,8 @@ class Watch:
         left_s = self._end - time.monotonic()
         if left_s <= 0:
             msg = (
-                f'{self._url} was not done within {self._deadline_s:.1f} s: allow more time, '
-                'fewer tokens, or use a faster model'
+                f'{self.failure}{self._url} was not done within {self._deadline_s:.1f} s: '
+                'allow more time, fewer tokens, or use a faster model'
             )
             raise DeadlineError(msg)
         return left_s

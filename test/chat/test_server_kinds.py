@@ -375,8 +375,8 @@ def test_list_of_models_is_waited_for_too(server: ChatServer) -> None:
 def test_what_does_not_pass_is_named_at_the_deadline(server: ChatServer) -> None:
     server.default = Script(status=503, body='{"error": {"message": "Loading model"}}')
     with pytest.raises(ModelError, match=r'status 503: Loading model.*allow more time'):
-        reply_text(client_of(server), deadline_s=0.5)
-    assert len(server.requests) > 2
+        reply_text(client_of(server), deadline_s=2.0)
+    assert len(server.requests) > 1
 
 
 def test_waits_do_not_flood_the_server(server: ChatServer) -> None:
