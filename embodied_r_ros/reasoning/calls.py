@@ -23,6 +23,7 @@ from embodied_r_ros.reasoning.reading import (
     is_foreign,
     is_order,
     MISREAD,
+    moment_of,
     parts_of,
     read_as,
     Reading,
@@ -47,11 +48,7 @@ _MOST_NAMES = 8
 _WHERE = re.compile(
     r'\b(?:on|in|at|under|behind|above|of)\s+(?:(?:an?|the|that|this|my|any of the)\s+)?$'
 )
-_THEN = re.compile(
-    r'\b(?:at|in|from|on) the (?:very )?(?:start|beginning|first)\b|'
-    r'\bfirst (?:image|frame|picture|look)\w*|\b(?:were|was) first seen\b|\bfirst (?:saw|came)\b'
-)
-_OF_NOW = frozenset({'things', 'nearest', 'distance', 'where'})
+_TIMES = frozenset({'first', 'last', 'now'})  # where a place should stand
 _LEAST_LIKE = 0.75  # of a word of a name and one of the question
 _JOINT = ' + '
 _CALL = re.compile(r'\s*(\w+)\s*\(([^()]*)\)\s*')
@@ -122,8 +119,8 @@ _KINDS = {
     'floor_area': ('area',), 'seen': ('seen',), 'order': ('order',), 'colour': ('colour',),
     'moves': ('moves', 'first_turn'), 'visited': ('visited',),
     'way_to': ('structure', 'back', 'way_to'), 'things': ('things', 'side'),
-    'turn': ('turn',), 'way': ('way',), 'displacement': ('displacement',), 'height': ('height',),
-    'now': ('moving',), 'any': ('moving',),
+    'turn': ('turn', 'moves'), 'way': ('way',), 'displacement': ('displacement',),
+    'height': ('height',), 'now': ('moving',), 'any': ('moving',),
 }  # fmt: skip
 _FORMS = {
     'count': Form.NUMBER, 'distance': Form.NUMBER, 'size': Form.NUMBER, 'seen': Form.NUMBER,
@@ -302,13 +299,21 @@ def _reading(
     kinds = [kind for kind in every if not excludes(kind, part)]
     for kind in kinds:
         reading = read_as(kind, part, options, labels, names)
+        is_tilt = reading.is_sure and reading.calls[0].arguments.get('what') in (
+            'tilted',
+            'rolled',
+        )
+        if is_tilt or (reading.is_sure and reading.is_beyond):
+            return reading
         if reading.is_sure and reading.calls[0].tool == calls[0].tool:
             own = _in_units(calls, 'm') if reading.limit and tool == 'distance' else calls
-            return replace(reading, calls=own)
+            reading = replace(reading, calls=own)
+            return replace(reading, moment=moment_of(part, reading))
     doubt = 'yes or no does not follow from what I can compute' if is_yes_no else ''
     doubt = doubt if kinds else f'its words are not those of a question of {tool}'
     form = _FORMS.get(tool, Form.TEXT)
-    return Reading(part, tool, calls, form, names=tuple(names), doubt=doubt)
+    reading = Reading(part, tool, calls, form, names=tuple(names), doubt=doubt)
+    return replace(reading, moment=moment_of(part, reading))
 
 
 def _what_of(call: Call) -> str:
@@ -324,7 +329,6 @@ def _doubt_of_calls(part: str, options: Sequence[str], calls: Sequence[Call]) ->
     if not calls or UNKNOWN_CALL in calls:
         return _NO_TOOL if calls else _NOT_READ
     first = _what_of(calls[0])
-    is_past = _THEN.search(part) and START not in str([call.arguments for call in calls])
     is_open = not (options or _wants_yes_no(part, options))
     is_turn = first == 'moves' and 'what' not in calls[0].arguments and TURNING.search(part)
     of_robot = [call for call in calls if call.tool not in ('nearest', 'way_to')]
@@ -332,8 +336,6 @@ def _doubt_of_calls(part: str, options: Sequence[str], calls: Sequence[Call]) ->
         'that is an order, not a question': is_order(part),
         f'{MISREAD}asks for the robot itself': ROBOT in map(_first_of, of_robot),
         'which turn is meant is not clear': is_turn,
-        'I know where things are now, not where they were then': is_past
-        and any(call.tool in _OF_NOW for call in calls),
         'whether I moved is no answer to that': is_open and first in ('now', 'any'),
     }
     return next((doubt for doubt, holds in doubts.items() if holds), '')
@@ -354,7 +356,9 @@ def _first_of(call: Call) -> Any:
 
 
 def _without_no_things(call: Call, labels: Sequence[str]) -> Call:
-    """The call with names of things alone among what it compares, where two are left."""
+    """The call with names of things alone where things and places must stand."""
+    if call.tool == 'where' and call.arguments.get('at') in _TIMES:
+        call = Call('where', {'name': call.arguments['name']})
     among = call.arguments.get('among') or []
     known = [word for word in among if word in labels or find_names(word, labels)]
     if len(known) < 2 or len(known) == len(among):

@@ -22,7 +22,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.reasoning.quantities import unit_in
 from embodied_r_ros.scene.memory import COMMON_WORDS
-from embodied_r_ros.scene.names import find_names, Name
+from embodied_r_ros.scene.names import find_names, Name, SHAPE_NAMES
 from embodied_r_ros.scene.tools import ROBOT, START
 from embodied_r_ros.types.vocabulary import COLOUR_WORDS
 import numpy as np
@@ -55,6 +55,9 @@ _STATEMENT = re.compile(
     r'(?P<after>,\s*(?:right|correct|true|no|yes|yes or no|'
     r'(?:is|was|were|are|did|do|does|has|have)n.?t (?:it|we|you|they|there))\s*)\??$'
 )
+_TOLD = re.compile(
+    r'(?:so |and |i (?:guess|think|suppose) )*(?:you|u|we|it|they|there|the \w+)\b(?! or\b).*\?$'
+)
 _PREFACE = re.compile(
     r'^(?:any (?:idea|clue)|(?:do|can|could) you (?:know|tell me|say)|tell me|i wonder|say)'
     r'[,:\s]+(?=(?:how|what|which|where|when|who|whether|if)\b)'
@@ -79,13 +82,13 @@ _NOT_SAID = {
     'moves': r'^where|where is|^what is|^in which direction did you start|once|twice|never',
     'moving': r'clos\w+|near\w*|far\w*|sidew\w+|which',
     'first_turn': r'once|twice|never',
-    'nearest': r'ever',
+    'nearest': r'ever|leftmost|rightmost',
     'way': (
         r'^which|shortest|closest|one|apart|between|climb\w*|lift\w*|revers\w*|sideways|crow|'
         r'straight line|from (?:the )?(?:start|place|where)'
     ),
-    'turn': r'first|last|earliest|once|twice|never',
-    'order': r'left|right',
+    'turn': r'(?<!at )first|last|earliest|once|twice|never',
+    'order': r'left|right(?! order)',
     'there': r'^(?:where|how|which|what|when|in which)',
     'size': r'seconds?|time|view',
     'things': r'side|least|far|near\w*|clos\w+|slid\w*|rotat\w+|turn\w*',
@@ -98,6 +101,18 @@ _NOT_SAID = {
 _FACING = re.compile(r'\bfac(?:e|es|ing)|look(?:s|ing)? (?:at|towards?)\b')
 _STEPS = re.compile(r'(?:^|\s)\d+\.\s')
 _FARTHEST = re.compile(r'\b(?:farthest|furthest|most distant|farther|further|far away(?:est)?)\b')
+# What asks of the start, or of when a thing came into view, and not of now.
+_AT_START = re.compile(
+    r'\b(?:(?:at|in|on) (?:the )?(?:very )?(?:start|begin|beginning)\b|to (?:start|begin) with|'
+    r'initially|(?:when|as) (?:you|u|we|it|i|the \w+) (?:first )?(?:start\w*|began|set off|opened|'
+    r'took off|looked)|first (?:opened|looked))\b'
+)
+_AT_SIGHT = re.compile(
+    r'\b(?:pop(?:ped|s) up|appear(?:ed|s)?|c[ao]mes? into (?:view|sight|the picture|the frame)|'
+    r'turn(?:ed|s) up|show(?:ed|s) up|(?:first|was) (?:seen|saw|spotted)|'
+    r'(?:first )?(?:saw|spotted|noticed))\b'
+)
+_THEN_TOOLS = frozenset({'things', 'where', 'nearest', 'count', 'distance'})
 _FIRST = re.compile(r'\b(?:first|beginning|initially|earliest|start)\b')
 _LAST = re.compile(r'\b(?:last|latest|recently|final\w*|end)\b')
 _DIMENSIONS = {
@@ -109,6 +124,16 @@ _SIDES = {
     'ahead': 'ahead|front|forward|straight',
     'behind': 'behind|at (?:my|your|the|our) back|back of',
 }
+CLOCK = re.compile(r"\bo'?\s?clock\b|\bclock (?:direction|position|face)\b")
+_NEAR = re.compile(r'\b(?:next to|near|beside|close (?:to|together))\b')
+_EITHER = re.compile(r'\b(?:closer|nearer) to\b.*\bor\b')
+_LARGER = re.compile(r'\b(?P<word>tall|high|long|wid|broad|bigg|larg)e?(?:er|r|est|st)\b')
+_DIMENSION_OF = {'tall': 'height', 'high': 'height', 'wid': 'width', 'broad': 'width'}
+_RECORDING = r'(?:clip|video|film|recording|footage|run|drive|flight|tour|trip)'
+_NOW = re.compile(r'\b(?:still|now)\b')
+_IN_VIEW = re.compile(r'\b(?:see|view|sight|visible|picture|frame)\b')
+_TILTS = {'tilted': r'\btilt', 'rolled': r'\broll(?:ed)?\b|\btip(?:ped)? over\b'}
+_MORE_DEG = re.compile(r'\b(?P<way>less|under|more|over)(?: than)? (?P<number>\d+) ?(?:°|deg)')
 _TURNS = {
     'left': r'left|(?:anti|counter)[- ]?clockwise',
     'right': r'right|(?<!anti)(?<!counter)(?<!-)clockwise',
@@ -153,8 +178,11 @@ _MORE = re.compile(
 )
 _REPEATED = re.compile(r'\b(?:twice|times|often|again|bigger|smaller|taller|larger|same)\b')
 BEFORE_OR_AFTER = 'before or after'
+NEAR, EITHER, LARGEST = 'near', 'either', 'largest'  # what some questions want
+_BEYOND = frozenset({BEFORE_OR_AFTER, EITHER, LARGEST})
 MISREAD = 'the reading '  # begins a doubt where calls of a model do not fit the words
-_BEFORE_OR_AFTER = re.compile(r'\bbefore\b.*\bor after\b|\bafter\b.*\bor before\b')
+BEFORE, AFTER = r'\b(?:before|sooner|earlier)\b', r'\b(?:after|later)\b'
+_BEFORE_OR_AFTER = re.compile(rf'{BEFORE}.*\bor {AFTER}|{AFTER}.*\bor {BEFORE}')
 _GOAL = re.compile(
     r'^(?:please |now )?(?:go|drive|move|walk|navigate|head|come|bring|take|fetch|'
     r'turn (?:a?round|back))\b'
@@ -192,7 +220,17 @@ class Reading:
     wanted: str = ''  # of yes or no: the side, name or word that makes it yes
     limit: tuple[str, float] | None = None  # likewise: 'less' or 'more' than so many metres
     names: tuple[Name, ...] = ()
+    moment: str = ''  # of which it is asked: the start, or a thing whose first sight; empty: now
     doubt: str = ''  # why nothing is computed; empty: nothing is in doubt
+
+    @property
+    def _is_near(self) -> bool:
+        return self.wanted == NEAR and self.calls[0].tool == 'distance'
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether the calls of the compact form have no words for it."""
+        return bool(self.moment) or self.wanted in _BEYOND or self._is_near
 
     @property
     def is_sure(self) -> bool:
@@ -313,7 +351,7 @@ def _plain(question: str) -> str:
 def is_foreign(question: str) -> bool:
     """Whether hardly a word of a question is one that questions in English have."""
     words = _LETTERS.findall(question.lower())
-    known = COMMON_WORDS | _kinds().known
+    known = COMMON_WORDS | _kinds().known | COLOUR_WORDS | SHAPE_NAMES
     share = sum(word in known for word in words) / max(1, len(words))
     least = _OF_ENGLISH if question.isascii() else 2 * _OF_ENGLISH
     return (len(words) > 3 or not question.isascii()) and share < least
@@ -345,6 +383,18 @@ def read_as(
     return replace(reading, kind=kind)
 
 
+def moment_of(part: str, reading: Reading) -> str:
+    """Of when a question is: the start, or when the thing came into view; empty: now."""
+    if not reading.is_sure or reading.calls[0].tool not in _THEN_TOOLS:
+        return ''
+    if any(START in str(call.arguments) for call in reading.calls):
+        return ''
+    if _AT_START.search(part):
+        return START
+    is_sight = reading.calls[0].tool == 'where' and _AT_SIGHT.search(part)
+    return str(reading.calls[0].arguments['name']) if is_sight else ''
+
+
 def unit_of(part: str) -> str:
     """The unit of a length that a question names; empty: none."""
     unit = unit_in(part)
@@ -356,7 +406,9 @@ def asks_yes_no(part: str, options: Sequence[str]) -> bool:
     """Whether a question, one of `parts_of`, wants yes or no."""
     first = _FIRST_ASKING.search(part)
     is_inner = first is not None and bool(first['verb'])
-    is_tag = bool(_STATEMENT.search(part)) or (first is None and bool(_TAG.search(part)))
+    is_tag = bool(_STATEMENT.search(part)) or (
+        first is None and bool(_TAG.search(part) or _TOLD.match(part))
+    )
     return bool(_YES_NO.match(part)) or is_inner or is_tag or _are_yes_no(options)
 
 
@@ -392,6 +444,10 @@ class _Reader:
 
     def read(self) -> Reading:
         """The reading, with its doubt."""
+        reading = self._read()
+        return replace(reading, moment=moment_of(self.text, reading))
+
+    def _read(self) -> Reading:
         if is_order(self.text):
             return self._doubt('that is an order to go somewhere, not a question', 'goal')
         if special := self._by_structure():
@@ -511,8 +567,8 @@ class _Reader:
         return all(re.fullmatch(joint, each) for each in between)
 
     def _there(self) -> Reading:
-        if not self.names:
-            return self._doubt('I do not know that thing')
+        if not self.names or (_NOW.search(self.text) and _IN_VIEW.search(self.text)):
+            return self._seen()
         if not self._are_joined():
             return self._doubt('I cannot tell what is on or in what')
         if _REPEATED.search(self.text) or re.search(r'\bstill\b', self.text):
@@ -572,6 +628,8 @@ class _Reader:
     def _compared(self, call: Call) -> Reading:
         """Whether something is nearer or farther than a number."""
         match = _LESS.search(self.text)
+        if not match and _NEAR.search(self.text):
+            return self._made([replace_unit(call)], Form.YES_NO, wanted=NEAR)
         if not match:
             return self._doubt('how near is near is not said')
         return self._made([replace_unit(call)], Form.YES_NO, limit=_limit_of(match))
@@ -588,13 +646,21 @@ class _Reader:
         if _START.search(self.text) and to == ROBOT:
             to = START
         among = [word for word in words if word != to] or listed
+        if self.is_yes_no and len(words) == 2 and _NEAR.search(self.text):
+            call = self._call('distance', a=words[0], b=words[1])
+            return self._made([call], Form.YES_NO, wanted=NEAR)
         if len(among) == 1 or self.is_yes_no:
             return self._doubt('what is compared with what is not clear')
         call = self._call('nearest', to=to, among=among, farthest=farthest)
-        return self._made([call], Form.NAME)
+        is_near = to not in (ROBOT, START) and not among and _NEAR.search(self.text)
+        return self._made([call], Form.NAME, wanted=NEAR if is_near else '')
 
     def _closer(self) -> Reading:
         words = self._words
+        if len(words) == 3 and _EITHER.search(self.text):
+            self.is_yes_no = False
+            call = self._call('nearest', to=words[0], among=words[1:])
+            return self._made([call], Form.NAME, wanted=EITHER)
         if not self.is_yes_no or len(words) not in (2, 3):
             return self._nearest() if not self.is_yes_no else self._doubt('compared with what?')
         to = words[1] if len(words) == 3 else ROBOT
@@ -613,10 +679,17 @@ class _Reader:
         )
         if 'longest' in self.text:
             dimension = 'longest'
+        larger = _LARGER.search(self.text)
+        if larger and len(self.names) > 1 and self._are_joined():
+            return self._largest(_DIMENSION_OF.get(larger['word'], ''))
         if len(self.names) > 1:
             return self._doubt('of which thing the size is asked is not clear')
         call = self._call('size', name=self._words[0], dimension=dimension, unit=self.unit)
         return self._made([call], Form.NUMBER)
+
+    def _largest(self, dimension: str) -> Reading:
+        calls = [self._call('size', name=word, dimension=dimension) for word in self._words]
+        return self._made(calls, Form.NAME, wanted=LARGEST)
 
     def _area(self) -> Reading:
         if not re.search(
@@ -629,19 +702,16 @@ class _Reader:
         if not self.names:
             return self._doubt('I do not know that thing')
         sight = 'first' if _FIRST.search(self.text) else 'last'
-        return self._made([self._call('seen', name=self._words[0], sight=sight)], Form.NUMBER)
+        call = self._call('seen', name=self._words[0], sight=sight)
+        if self.is_yes_no and _NOW.search(self.text) and _IN_VIEW.search(self.text):
+            return self._made([call], Form.YES_NO)
+        return self._made([call], Form.NUMBER)
 
     def _order(self) -> Reading:
         words = self._words or self._of_options
-        if self.is_yes_no and not _are_names(self.options, self.labels):
-            if len(words) != 2:
-                return self._doubt('which came before which is not clear')
-            if _BEFORE_OR_AFTER.search(self.text) and not self.options:
-                call = self._call('order', among=words)
-                return self._made([call], Form.TEXT, wanted=BEFORE_OR_AFTER, open_too=True)
-            is_after = re.search(r'\b(?:after|later)\b', self.text)
-            wanted = words[1] if is_after else words[0]
-            return self._made([self._call('order', among=words)], Form.YES_NO, wanted=wanted)
+        either = _BEFORE_OR_AFTER.search(' or '.join([self.text, *self.options]))
+        if (self.is_yes_no or either) and not _are_names(self.options, self.labels):
+            return self._before(words, is_either=bool(either))
         self.is_yes_no = False
         wanted = 'last' if _LAST.search(self.text) and not _FIRST.search(self.text) else ''
         if len(words) == 1:
@@ -649,18 +719,29 @@ class _Reader:
         form = Form.LIST if re.search(r'\border|sequence\b', self.text) else Form.NAME
         return self._made([self._call('order', among=words)], form, wanted=wanted)
 
+    def _before(self, words: list[str], *, is_either: bool) -> Reading:
+        if len(words) != 2:
+            return self._doubt('which came before which is not clear')
+        call = self._call('order', among=words)
+        if is_either:
+            return self._made([call], Form.TEXT, wanted=BEFORE_OR_AFTER, open_too=True)
+        return self._made([call], Form.YES_NO, wanted=words[bool(re.search(AFTER, self.text))])
+
     def _turn(self) -> Reading:
         if self.names:
             return self._doubt('of which turn it is asked is not clear')
-        call = self._call('motion', what='turn')
-        if self.is_yes_no and re.search(r'\bsame (?:way|direction)\b', self.text):
-            return self._made([call], Form.YES_NO, wanted='same')
-        if re.search(r'\bhow (?:much|many|far)\b|\bdeg(?:rees?)?\b', self.text):
-            sides = self._sides_of_turn()
-            return self._made([call], Form.NUMBER, wanted=sides[0] if len(sides) == 1 else '')
-        sides = self._sides_of_turn()
-        if self.is_yes_no and len(sides) == 1:
-            return self._made([call], Form.YES_NO, wanted=sides[0])
+        call, sides = self._call('motion', what='turn'), self._sides_of_turn()
+        wanted = sides[0] if len(sides) == 1 else ''
+        if not self.is_yes_no and re.search(r'\bhow (?:much|many|far)\b|\bdeg', self.text):
+            wanted = 'both' if re.search(r'\bboth\b', self.text) else wanted
+            return self._made([call], Form.NUMBER, wanted=wanted)
+        more = _MORE_DEG.search(self.text)
+        if self.is_yes_no and more:
+            way = 'less' if more['way'] in ('less', 'under') else 'more'
+            return self._made([call], Form.YES_NO, limit=(way, float(more['number'])))
+        wanted = 'same' if re.search(r'\bsame (?:way|direction)\b', self.text) else wanted
+        if self.is_yes_no and wanted:
+            return self._made([call], Form.YES_NO, wanted=wanted)
         return self._made([call], Form.PLACE, open_too=len(sides) == 2)
 
     def _sides_of_turn(self) -> list[str]:
@@ -694,7 +775,7 @@ class _Reader:
             return self._made([call], Form.YES_NO, limit=_limit_of(match))
         if self.is_yes_no:
             return self._made([call], Form.YES_NO, wanted='back')
-        is_number = re.search(r'\bfar|distance|met|feet\b', self.text)
+        is_number = re.search(r'\b(?:far|distance|met\w+|feet|ft|many|much)\b', self.text)
         return self._made([call], Form.NUMBER if is_number else Form.PLACE)
 
     def _moves(self) -> Reading:
@@ -702,6 +783,10 @@ class _Reader:
             return self._doubt('which move is meant is not clear')
         which = 'first' if _FIRST.search(self.text) else 'last' if _LAST.search(self.text) else ''
         words = self._directions()
+        tilts = [what for what, word in _TILTS.items() if re.search(word, self.text)]
+        if self.is_yes_no and len(tilts) == 1 and not words:
+            call = self._call('moves', what=tilts[0])
+            return self._made([call], Form.YES_NO)
         what = 'moved' if _SHIFT.search(self.text) and not TURNING.search(self.text) else ''
         call = self._call('moves', what=what, which=which)
         if self.is_yes_no and len(words) == 1:
@@ -731,11 +816,14 @@ class _Reader:
         words = self._directions()
         if set(words) - {'up', 'down'} or _FIRST.search(self.text):
             return self._doubt('which move is meant is not clear')
-        if re.search(r'\bhigher\b', self.text):
+        if re.search(r'\b(?:higher|gain\w*)\b', self.text):
             words.append('up')
-        if re.search(r'\blower\b', self.text):
+        if re.search(r'\b(?:lower|los[et]\w*)\b', self.text):
             words.append('down')
-        call = self._call('motion', what='height')
+        call = self._call('motion', what='height', unit=self.unit)
+        if re.search(r'\bhow (?:many|much|far)\b', self.text):
+            self.is_yes_no = False
+            return self._made([call], Form.NUMBER)
         if self.is_yes_no and len(set(words)) == 1:
             return self._made([call], Form.YES_NO, wanted=words[0])
         return self._made([call], Form.TEXT, open_too=True)

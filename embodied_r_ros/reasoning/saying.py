@@ -17,16 +17,23 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.reasoning.checks import check_completion
 from embodied_r_ros.reasoning.quantities import compared_values, Quantity, quantity_in
 from embodied_r_ros.reasoning.reading import (
+    AFTER,
+    BEFORE,
     BEFORE_OR_AFTER,
+    Call,
+    CLOCK,
     directions_in,
     Form,
     goal_of_order,
+    LARGEST,
     MISREAD,
+    NEAR,
     read_question,
     Reading,
 )
 from embodied_r_ros.scene.map_relations import turn_word
-from embodied_r_ros.scene.names import find_names, resolve
+from embodied_r_ros.scene.names import find_names, resolve, SHAPE_NAMES
+from embodied_r_ros.scene.tools import NotKnownError, START
 from embodied_r_ros.types.answers import AnswerKind, Check, ToolCall
 from embodied_r_ros.types.vocabulary import is_unnamed
 
@@ -46,6 +53,8 @@ _LEAST_NAMES = 3  # labels with a name, from which whoever perceives is taken to
 _BORDER_DEG = 12.0  # nearer to a border between two sides, neither is said
 _MOST_OFF_DEG = 90.0  # what is farther off is another direction
 _BACK_M, _AWAY_M = 0.5, 1.0
+# Up to which two things are near each other, and from which they are not.
+_NEAR_M, _NOT_NEAR_M = 1.0, 2.0
 _MOST_MARKS = 4  # observations that are cited one by one
 _SAME_DEG = 25.0  # up to which two views look the same way
 _MOST_UNKNOWN = 0.25  # share of motions that may be unknown where no other was of a direction
@@ -62,7 +71,8 @@ _DIRECTIONS = (
     (r'ahead|forward|straight|in front|\bfront\b|\bface the\b|same (?:way|direction)', 0),
 )  # fmt: skip
 _RISES = {
-    'up': r'up|higher|climb\w*|ris\w+|rose|above', 'at the same height': r'same|unchanged|neither',
+    'up': r'up|higher|climb\w*|ris\w+|rose|above',
+    'at the same height': r'same|unchanged|neither|level',
     'down': r'down|lower|drop\w*|descend\w*|s[iau]nk|below',
 }  # fmt: skip
 _STILL_OR_MOVING = (
@@ -176,7 +186,8 @@ def combine_readings(
     """
     if not read.is_known:
         is_misread = any(reading.doubt.startswith(MISREAD) for reading in read.readings)
-        found = other if other and is_misread else None
+        is_beyond = other and all(reading.is_beyond for reading in other.readings)
+        found = other if is_misread or is_beyond else None
         reason = f'read without a model alone: {read.sentence}' if found else ''
         return found or read, Check.UNCHECKED, reason
     if other is None or not other.is_known:
@@ -216,8 +227,29 @@ def answer_reading(reading: Reading, options: Sequence[str], scene: Scene) -> To
     """Answer one question that was read."""
     if not reading.is_sure:
         return _unknown(reading, (), reading.doubt)
-    results = tuple(_run(scene, call.tool, call.arguments) for call in reading.calls)
-    return say(reading, results, options, scene)
+    if not reading.moment:
+        results = tuple(_run(scene, call.tool, call.arguments) for call in reading.calls)
+        return say(reading, results, options, scene)
+    name = '' if reading.moment == START else reading.moment
+    try:
+        then = scene.at_first(name)
+    except NotKnownError as error:
+        return _unknown(reading, (), str(error))
+    answer = answer_reading(_at_moment(reading), options, then)
+    when = f'When the {name} came into view' if name else 'At the start'
+    sentence = answer.sentence.replace('In view now: ', '')
+    return replace(answer, sentence=f'{when}: {sentence}', readings=(reading,))
+
+
+def _at_moment(reading: Reading) -> Reading:
+    """A reading of what was known at a moment: of all things, those in view then are meant."""
+    calls = tuple(
+        Call('things', {'scope': 'now'})
+        if call.tool == 'things' and call.arguments.get('scope', 'all') in ('all', 'here')
+        else call
+        for call in reading.calls
+    )
+    return replace(reading, moment='', calls=calls)
 
 
 def _run(scene: Scene, tool: str, arguments: dict[str, object]) -> Result:
@@ -262,9 +294,14 @@ def _say_freely(
         a, b = first.candidates
         msg = f'The {a} and the {b} are about equally far. {first.text}'
         raise InputError(msg)
+    if reading.wanted == NEAR and first.facts['gaps_m'][first.value] > _NEAR_M:
+        msg = f'I know of nothing so near. {first.text}'
+        raise InputError(msg)
     for result in results:
         if result.tool == 'count' and not result.value:
             _check_ground(reading, result, scene)
+    if reading.wanted == LARGEST:
+        return _largest(reading, results, sentence)
     if reading.form is Form.NUMBER and len(results) == 1:
         value = _number_of(first, reading)
         text = (
@@ -279,7 +316,22 @@ def _say_freely(
                       readings=(reading,))  # fmt: skip
 
 
+def _largest(reading: Reading, results: tuple[Result, ...], sentence: str) -> ToolAnswer:
+    """Which of some things is the largest."""
+    first, second = sorted(results, key=lambda result: -result.number)[:2]
+    if first.number - second.number <= max(first.margin, second.margin):
+        msg = f'Neither clearly: {sentence}'
+        raise InputError(msg)
+    return ToolAnswer(AnswerKind.TEXT, first.arguments[0], sentence=sentence, results=results,
+                      readings=(reading,))  # fmt: skip
+
+
 def _number_of(result: Result, reading: Reading) -> float:
+    if result.facts.get('unknown') or isinstance(result.value, str):
+        msg = f'Not all of it is known: {result.text}'
+        raise InputError(msg)
+    if reading.wanted == 'both':
+        return float(result.facts['left_deg'] + result.facts['right_deg'])
     if result.tool == 'motion' and result.unit == 'deg':
         side = result.facts.get(f'{reading.wanted}_deg') if reading.wanted else None
         return float(abs(result.value) if side is None else side)  # type: ignore[arg-type]
@@ -292,7 +344,7 @@ def _short(reading: Reading, result: Result) -> str:
     if isinstance(value, tuple):
         return _of_list(reading, value)
     if 'bearing_deg' in result.facts and reading.form is Form.PLACE:
-        return _place(result)
+        return _place(result, reading)
     if isinstance(value, bool):
         return 'moving' if value else 'standing still'
     if isinstance(value, float):
@@ -315,10 +367,12 @@ def _rise(result: Result) -> str:
     return 'at the same height' if abs(rise) < _RISE_M else 'up' if rise > 0 else 'down'
 
 
-def _place(result: Result) -> str:
+def _place(result: Result, reading: Reading) -> str:
     if len(result.candidates) > 1:
         return '; '.join(result.candidates)
     turned = result.facts.get('turn_deg')
+    if turned is None and CLOCK.search(reading.question):
+        return f"{round(-result.facts['bearing_deg'] / 30 - 1) % 12 + 1} o'clock"
     if turned is None:
         return side_of(result.facts['bearing_deg'])
     if abs(turned) < _TURN_DEG:
@@ -489,6 +543,7 @@ def _holds(reading: Reading, result: Result, scene: Scene) -> bool:
         'visited': lambda: bool(result.value),
         'moves': lambda: _did_move(reading.wanted, result),
         'motion': lambda: _did(reading, result),
+        'seen': lambda: bool(result.facts['in_view']),
     }
     if result.tool not in rules:
         msg = 'yes or no does not follow from what I can compute'
@@ -515,7 +570,8 @@ def _check_ground(reading: Reading, result: Result, scene: Scene) -> None:
     """
     named = [label for label in scene.labels if not is_unnamed(label)]
     name = next((n for n in reading.names if n.text == result.arguments[0]), None)
-    if name is not None and name.kind and len(named) < _LEAST_NAMES:
+    is_thing = name is not None and name.kind and name.kind not in SHAPE_NAMES
+    if is_thing and len(named) < _LEAST_NAMES:
         msg = f'{result.text} What I saw is known by colour and shape alone'
         raise InputError(msg)
     of_past = re.search(
@@ -549,6 +605,8 @@ def _is_first(wanted: str, result: Result) -> bool:
 
 
 def _is_within(reading: Reading, result: Result) -> bool:
+    if reading.wanted == NEAR and not _NEAR_M < result.facts['distance_m'] < _NOT_NEAR_M:
+        return bool(result.facts['distance_m'] <= _NEAR_M)
     if reading.limit is None:
         msg = f'How near is near is not said: {result.text}'
         raise InputError(msg)
@@ -562,6 +620,8 @@ def _is_within(reading: Reading, result: Result) -> bool:
 
 def _did_move(wanted: str, result: Result) -> bool:
     counts = result.facts['counts']
+    if not wanted:
+        return bool(result.value)
     if result.arguments[1]:  # of the first or last one alone
         return str(result.value[0]).endswith(f' {wanted}')  # type: ignore[index]
     if any(key == f'moved {wanted}' for key in counts):
@@ -587,10 +647,19 @@ def _did_turn(wanted: str, result: Result) -> bool:
     return bool((net > 0) == (wanted == 'left'))
 
 
+def _has_turned(reading: Reading, result: Result) -> bool:
+    way, degrees = reading.limit or ('more', 0.0)
+    turned = _number_of(result, reading)
+    if abs(turned - degrees) <= result.margin:
+        msg = f'That is too near to tell: {result.text}'
+        raise InputError(msg)
+    return (turned > degrees) == (way == 'more')
+
+
 def _did(reading: Reading, result: Result) -> bool:
     what, wanted = result.arguments[0], reading.wanted
     if reading.limit is not None:
-        return _is_within(reading, result)
+        return _has_turned(reading, result) if what == 'turn' else _is_within(reading, result)
     if what in ('now', 'any'):
         return bool(result.value) == (wanted == 'moving')
     if what == 'turn':
@@ -619,7 +688,8 @@ def _choose(
         msg = f'Neither clearly: {result.text}'
         raise InputError(msg)
     lowered = [option.strip().lower() for option in options]
-    scores = [_misfit(option, reading, results, scene) for option in lowered]
+    of_option = _misfit_of_order if reading.wanted == BEFORE_OR_AFTER else _misfit
+    scores = [of_option(option, reading, results, scene) for option in lowered]
     best = min(scores)
     index = scores.index(best)
     if best == math.inf or scores.count(best) > 1:
@@ -641,6 +711,13 @@ def _of_turn(result: Result) -> dict[str, Any]:
     turned = result.facts['turn_deg']
     side = 90.0 if turned > 0 else -90.0
     return {**result.facts, 'bearing_deg': side, 'is_tie': abs(turned) < _TURN_DEG}
+
+
+def _misfit_of_order(
+    option: str, reading: Reading, results: tuple[Result, ...], _: Scene
+) -> float:
+    words = BEFORE if _short(reading, results[0]) == 'before' else AFTER
+    return 0.0 if re.search(words, option) else math.inf
 
 
 def _misfit(option: str, reading: Reading, results: tuple[Result, ...], scene: Scene) -> float:
@@ -667,12 +744,12 @@ def _says_word(option: str, result: Result, scene: Scene) -> bool | None:
     if isinstance(result.value, bool):
         said = (bool(re.search(rf'\b(?:{words})\b', option)) for words in _STILL_OR_MOVING)
         return tuple(said) == (not result.value, result.value)
+    if 'rise_m' in result.facts:
+        return bool(re.search(rf'\b(?:{_RISES[_rise(result)]})\b', option))
     if isinstance(result.value, str):
         named = find_names(option, scene.labels)
         is_named = any(_is_same(result.value, name, scene) for name in named)
         return is_named or result.value.lower() == option
-    if 'rise_m' in result.facts:
-        return bool(re.search(rf'\b(?:{_RISES[_rise(result)]})\b', option))
     return None
 
 

@@ -49,6 +49,9 @@ SHAPE_WORDS = {
     'blocky': ('box', 'cube', 'block', 'crate', 'cuboid'),
 }
 _SHAPE_OF = {word: shape for shape, words in SHAPE_WORDS.items() for word in words}
+
+
+SHAPE_NAMES = frozenset(_SHAPE_OF)  # of a coarse shape and no certain thing
 ANYTHING = ('object', 'objects', 'thing', 'things', 'item', 'items', 'one', 'ones', 'stuff')
 # Things whose name is more often another word: a name only where an article or number is before.
 _VERBS = frozenset(
@@ -64,6 +67,8 @@ _NO_GROUPS = frozenset(
 _NO_TYPOS = frozenset({'closest', 'closer', 'place', 'please'})
 _SELF = frozenset({'camera', 'robot', 'drone'})  # after "the": who was asked
 _BEFORE_NAME = re.compile(r'(?:\b(?:an?|the|any|some|no|many|my|your|of|this|that|\d+)\s+|,\s*)$')
+_CLOCK = re.compile(r"o'?\s?$")  # before "clock", where it is no thing
+_AFTER_CLOCK = re.compile(r'\s+(?:direction|position|face)\b')
 _AFTER_CAN = re.compile(r'\s+(?:be|i|you|u|we|one|see)\b')
 _WORD = re.compile(r"[^\W\d_]+(?:'s)?")
 _LEAST_LIKE = 0.8  # of a label that a word is taken for, by `difflib`
@@ -158,7 +163,10 @@ def _found(text: str, labels: tuple[str, ...]) -> tuple[Name, ...]:
         kind, shape = words[match['name']], match['shape'] or match['first'] or ''
         colour = _COLOUR_NAMES.get(match['colour'], match['colour'] or '')
         before = text[: match.start()]
-        is_verb = match['name'] == 'can' and _AFTER_CAN.match(text[match.end() :])
+        rest = text[match.end() :]
+        is_verb = match['name'] == 'can' and _AFTER_CAN.match(rest)
+        if match['name'] == 'clock' and (_CLOCK.search(before) or _AFTER_CLOCK.match(rest)):
+            continue
         if is_verb or not (kind or colour or shape):
             continue
         is_part = match[0] != text.strip(' .?!')
@@ -195,7 +203,7 @@ def _with_labels(name: Name, labels: tuple[str, ...]) -> Name:
 
 def _by_shape(name: Name, labels: tuple[str, ...]) -> tuple[str, ...]:
     """Labels of colour and shape alone that a name of its shape may mean."""
-    shape = _SHAPE_OF.get(name.kind, '')
+    shape = name.shape or _SHAPE_OF.get(name.kind, '')
     parts = {label: LabelParts.of(label) for label in labels} if shape else {}
     coloured = {
         label: each

@@ -58,6 +58,12 @@ _HERE_NS = 10 * NS_PER_S
 _CLEAR = 1.03  # by which factor the nearest must be nearer
 _MOST_UNKNOWN = 0.25  # share of the turns that may be unknown where the side is clear
 _TURN_DEG = 15.0  # net turns from here on have a side
+_SMALL_TURN_DEG = 5.0  # less is none
+_LEVEL, _RISING = (
+    0.1,
+    0.15,
+)  # share of a move that is upwards: up to which it is level, from which it rises
+_FEW_UNKNOWN = 0.1  # share of the motions that may be unknown where nothing rose
 _MOVE_M = 0.15
 _SAME_M, _SAME_SHARE = 0.6, 0.25  # sights of one label so near to one another are of one thing
 _UNITS = {'m': 1.0, 'cm': 0.01, 'mm': 0.001, 'ft': 0.3048, 'in': 0.0254, 'yd': 0.9144, 'km': 1e3}
@@ -245,6 +251,28 @@ class Scene:
             raise NotKnownError(reason)
         return self.path[0]
 
+    def at_first(self, name: str = '') -> Scene:
+        """What was known when a thing came into view first; of no name: at the start.
+
+        Raises:
+            NotKnownError: Nothing tells what was seen when.
+        """
+        if not self.deltas:
+            msg = 'I know where things are now, not where they were then'
+            raise NotKnownError(msg)
+        then_ns = self.first_ns(name) if name else self.deltas[0].stamp_ns
+        deltas = tuple(delta for delta in self.deltas if delta.stamp_ns <= then_ns)
+        place = self.place and replace(
+            self.place,
+            landmarks=tuple(
+                replace(each, last_seen_ns=0, status=LandmarkStatus.PRESENT)
+                for each in self.place.landmarks
+                if self._dated(each.first_seen_ns) <= then_ns
+            ),
+            path=tuple(p for p in self.path if p.stamp_ns <= then_ns) or self.path[:1],
+        )
+        return Scene(deltas, place, now_ns=then_ns, slack_m=self.slack_m, guesses=self._guesses)
+
     @cached_property
     def all_things(self) -> tuple[Thing, ...]:
         """Everything that was seen: landmarks, then labels that only deltas have."""
@@ -255,7 +283,9 @@ class Scene:
         things = [
             Thing(
                 each.label, each.position, each.size, self._dated(each.first_seen_ns),
-                self._dated(each.last_seen_ns), each, tuple(by_label.get(each.label, ())),
+                self._dated(each.last_seen_ns)
+                or max((sight.stamp_ns for sight in by_label.get(each.label, ())), default=0),
+                each, tuple(by_label.get(each.label, ())),
             )
             for each in landmarks
         ]  # fmt: skip
@@ -816,6 +846,7 @@ class Scene:
         text += ', and it is in view now.' if now and sight == 'last' else '.'
         facts = {'since_start_s': since, 'stamp_ns': stamp_ns}
         times = sum(len(thing.sights) for thing in dated)
+        facts['in_view'] = now
         facts['times'] = times or sum(t.landmark.observations for t in dated if t.landmark)
         is_last = sight == 'last'
         evidence = self._evidence(dated) if is_last else self._evidence_of_first(dated)
@@ -922,7 +953,8 @@ class Scene:
         left = math.degrees(legs[-1][2] - legs[0][2])
         right = left - net
         missing = f'{unknown} of {len(stands) - 1} motions between keyframes are not known'
-        if unknown > _MOST_UNKNOWN * len(stands) or (unknown and abs(net) < 3 * _TURN_DEG):
+        least = _TURN_DEG if min(left, right) < _SMALL_TURN_DEG else 3 * _TURN_DEG
+        if unknown > _MOST_UNKNOWN * len(stands) or (unknown and abs(net) < least):
             raise NotKnownError(missing)
         if max(left, right) < 2.5:
             text = 'I did not turn.'
@@ -937,7 +969,7 @@ class Scene:
             text += (both if back >= 10 else '') + '.'
         if unknown:
             text = f'{text[:-1]}, as far as is known: {missing}.'
-        facts = {'turn_deg': net, 'left_deg': left, 'right_deg': right,
+        facts = {'turn_deg': net, 'left_deg': left, 'right_deg': right, 'unknown': unknown,
                  'bearing_deg': (net + 180) % 360 - 180}  # fmt: skip
         margin = max(10.0, 0.1 * (left + right)) + 45.0 * unknown
         return Result('motion', ('turn', ''), net, 'deg', text, margin, self._span(since_ns),
@@ -983,8 +1015,33 @@ class Scene:
         return Result('motion', ('displacement', ''), metres, 'm', text, max(0.2, 0.1 * metres),
                       self._span(since_ns), facts=facts)  # fmt: skip
 
+    def _rise_of_moves(self) -> Result | None:
+        """Whether moves without metres rose; None: it is not known."""
+        moved = [
+            d.motion.translation for n, d in enumerate(self.deltas) if n and n in self._stands
+        ]
+        known = [each for each in moved if all(map(math.isfinite, each))]
+        if not known:
+            return None
+        share = sum(each[2] / (math.hypot(*each) or 1.0) for each in known) / len(known)
+        unknown = 1 - len(known) / len(moved)
+        is_level = abs(share) < _LEVEL and unknown <= _FEW_UNKNOWN
+        if not is_level and (abs(share) < _RISING or unknown > _MOST_UNKNOWN):
+            return None
+        word = 'level' if is_level else 'up' if share > 0 else 'down'
+        sign = 0.0 if is_level else math.copysign(1.0, share)
+        text = f'My moves went {word} in all; how many metres is not known.'
+        return Result('motion', ('height', ''), word, '', text, evidence=self._span(0),
+                      facts={'rise_m': sign})  # fmt: skip
+
     def _height(self, since_ns: int) -> Result:
-        self._check_metres(since_ns)
+        try:
+            self._check_metres(since_ns)
+        except NotKnownError:
+            by_moves = None if since_ns else self._rise_of_moves()
+            if by_moves is None:
+                raise
+            return by_moves
         points = [point for point in self.path if point.stamp_ns >= since_ns]
         if len(points) < 2:
             msg = 'my height is not known'
@@ -1035,9 +1092,16 @@ class Scene:
         ]
         large = [step for step in steps if _amount(step[1]) >= _TURN_DEG or step[0][0] == 'm']
         steps = large if which and large else steps
+        unknown = len(actions) - 1 - len(known)
+        if not steps and known and unknown <= _FEW_UNKNOWN * len(known):
+            text = f'I have not {what or "moved"}.'
+            facts: dict[str, Any] = {'counts': Counter(), 'unknown': unknown}
+            return Result(
+                'moves', (what, which), (), text=text, evidence=self._span(0), facts=facts
+            )
         if not steps:
             reason = f'I have not {what or "moved"}' if known else 'my motion is not known'
-            return _unknown('moves', (what, which), reason)
+            return _unknown('moves', (what, which), f'{reason}, as far as is known')
         counts = Counter(key for key, _, _ in steps)
         amounts: dict[str, float] = {}
         for key, step, _ in steps:
@@ -1050,7 +1114,7 @@ class Scene:
         heading = f'My {which} move' if which else f'I mostly {value[0]}; in turn'
         more = f'; and {len(told) - 8} more' if len(told) > 8 else ''
         side = {'left': 90.0, 'right': -90.0}.get(value[0].split()[-1])
-        facts = {'counts': counts, 'unknown': len(actions) - 1 - len(known)}
+        facts = {'counts': counts, 'unknown': unknown, 'amounts': amounts}
         return Result(
             'moves',
             (what, which),
