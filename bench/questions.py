@@ -34,7 +34,9 @@ _EPISODES = 3  # that are rendered of a seed
 _FEET = re.compile(r'\b(?:feet|foot|ft)\b')
 _METRES = re.compile(r'\b(?:met(?:er|re)s?|m)\b')
 _MOVED = re.compile(r'^(?:(?:moved|turned|tilted|rolled) )?(?:to the )?')
-_CENTIMETRES = re.compile(r'\b(?:cm|centimet\w+|tall|high|height|wide|width|long|length|deep)\b')
+_CENTIMETRES = re.compile(
+    r'\b(?:cm|centimet\w+|tall|high|height|wide|width|long|length|deep|big|across)\b'
+)
 OUTCOMES = ('right', 'unknown', 'wrong')
 
 

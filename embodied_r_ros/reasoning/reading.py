@@ -23,7 +23,7 @@ from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.reasoning.quantities import unit_in
 from embodied_r_ros.scene.memory import COMMON_WORDS
 from embodied_r_ros.scene.names import find_names, Name, SHAPE_NAMES
-from embodied_r_ros.scene.tools import ROBOT, START
+from embodied_r_ros.scene.tools import ROBOT, START, WAY
 from embodied_r_ros.types.vocabulary import COLOUR_WORDS
 import numpy as np
 import yaml
@@ -40,7 +40,7 @@ _MOST_CHARS = 1000
 _NEAR_CHARS = 8
 _YES_NO = re.compile(
     r'^(?:so|and|ok|okay|hey|please|tell me|can you tell me|do you know|um+|well)?[,\s]*(?:if\s+)?'
-    r'(?:is|are|was|were|do|does|did|have|has|had|am|can you (?:still )?(?:see|spot)|'
+    r'(?:is|are|was|were|do|does|did|have|has|had|am|r (?:you|u)|can you (?:still )?(?:see|spot)|'
     r'could you see|any|'
     r'would|will|isn.t|aren.t|didn.t)\b'
 )
@@ -78,25 +78,28 @@ _FIRST_VIEW = re.compile(
 )
 _WHERE_NOW = re.compile(r'\bwhere (?:is|are|am) (?:the robot|we|you|i)\b')
 _NOT_SAID = {
-    'back': r'pointing|facing|turned|looking',
-    'moves': r'^where|where is|^what is|^in which direction did you start|once|twice|never',
+    'back': r'pointing|facing|turned|looking|heading|^what is (?:at|on|to)',
+    'moves': (
+        r'^where|where is|^what is|^in which direction did you start|once|twice|never|^who|'
+        r'(?:what|which) (?:objects?|things?|items?)|how many|only|both'
+    ),
     'moving': r'clos\w+|near\w*|far\w*|sidew\w+|which',
     'first_turn': r'once|twice|never',
     'nearest': r'ever|leftmost|rightmost',
     'way': (
         r'^which|shortest|closest|one|apart|between|climb\w*|lift\w*|revers\w*|sideways|crow|'
-        r'straight line|from (?:the )?(?:start|place|where)'
+        r'straight line|from (?:the )?(?:start|place|where)|above|ground'
     ),
-    'turn': r'(?<!at )first|last|earliest|once|twice|never',
-    'order': r'left|right(?! order)',
+    'turn': r'(?<!at )first|last|earliest|(?:just|only) once|once or|twice|never',
+    'order': r'left|right(?! order)|how (?:many|long|much)|out of|disappear\w*|vanish\w*',
     'there': r'^(?:where|how|which|what|when|in which)',
     'size': r'seconds?|time|view',
     'things': r'side|least|far|near\w*|clos\w+|slid\w*|rotat\w+|turn\w*',
-    'where': r'your start\w*|you start',
+    'where': r'your start\w*|you start|^what is (?:at|on|to|beside|behind)',
     'displacement': (
         r'higher|lower|which way|head|return|turn\w*|look\w*|fac(?:e|es|ed|ing)|heading|view'
     ),
-    'distance': r'which direction|which of',
+    'distance': r'which direction|which of|space',
 }
 _FACING = re.compile(r'\bfac(?:e|es|ing)|look(?:s|ing)? (?:at|towards?)\b')
 _STEPS = re.compile(r'(?:^|\s)\d+\.\s')
@@ -112,7 +115,7 @@ _AT_SIGHT = re.compile(
     r'turn(?:ed|s) up|show(?:ed|s) up|(?:first|was) (?:seen|saw|spotted)|'
     r'(?:first )?(?:saw|spotted|noticed))\b'
 )
-_THEN_TOOLS = frozenset({'things', 'where', 'nearest', 'count', 'distance'})
+_THEN_TOOLS = frozenset({'beside', 'things', 'where', 'nearest', 'count', 'distance'})
 _FIRST = re.compile(r'\b(?:first|beginning|initially|earliest|start)\b')
 _LAST = re.compile(r'\b(?:last|latest|recently|final\w*|end)\b')
 _DIMENSIONS = {
@@ -126,10 +129,18 @@ _SIDES = {
 }
 CLOCK = re.compile(r"\bo'?\s?clock\b|\bclock (?:direction|position|face)\b")
 _NEAR = re.compile(r'\b(?:next to|near|beside|close (?:to|together))\b')
+_EVER_NEAR = re.compile(
+    r'\b(?:clos|near)(?:est|e?r?)\b.*\b(?:ever|c[ao]me|got|get|went|were|pass\w*)\b|'
+    r'\b(?:ever|c[ao]me|got|get|went|were|pass\w*)\b.*\b(?:closest|nearest)\b'
+)
 _EITHER = re.compile(r'\b(?:closer|nearer) to\b.*\bor\b')
+_BESIDE = re.compile(r'\b(?:(?:left|right)\b.{0,24}?)+\b(?:of|from|than)\b')
 _LARGER = re.compile(r'\b(?P<word>tall|high|long|wid|broad|bigg|larg)e?(?:er|r|est|st)\b')
 _DIMENSION_OF = {'tall': 'height', 'high': 'height', 'wid': 'width', 'broad': 'width'}
-_RECORDING = r'(?:clip|video|film|recording|footage|run|drive|flight|tour|trip)'
+_DURATION = re.compile(
+    r'\b(?:how (?:long|many (?:seconds|minutes)) .*|(?:duration|length) of (?:the|this|your) )'
+    r'\b(?:clip|video|film|recording|footage|flight)\b'
+)
 _NOW = re.compile(r'\b(?:still|now)\b')
 _IN_VIEW = re.compile(r'\b(?:see|view|sight|visible|picture|frame)\b')
 _TILTS = {'tilted': r'\btilt', 'rolled': r'\broll(?:ed)?\b|\btip(?:ped)? over\b'}
@@ -177,9 +188,10 @@ _MORE = re.compile(
     r'\b(?P<number>\d+|one|two|three|four|five|ten)\s+$'
 )
 _REPEATED = re.compile(r'\b(?:twice|times|often|again|bigger|smaller|taller|larger|same)\b')
-BEFORE_OR_AFTER = 'before or after'
-NEAR, EITHER, LARGEST = 'near', 'either', 'largest'  # what some questions want
-_BEYOND = frozenset({BEFORE_OR_AFTER, EITHER, LARGEST})
+BEFORE_OR_AFTER, SINCE_START, LEFT_OR_RIGHT = 'before or after', 'since start', 'left or right'
+NEAR, EITHER, LARGEST, EVER = 'near', 'either', 'largest', 'ever'  # what some questions want
+_BEYOND = frozenset({BEFORE_OR_AFTER, EITHER, LARGEST, EVER})
+_NEW_TOOLS = frozenset({'beside', 'duration'})  # which the compact form does not have
 MISREAD = 'the reading '  # begins a doubt where calls of a model do not fit the words
 BEFORE, AFTER = r'\b(?:before|sooner|earlier)\b', r'\b(?:after|later)\b'
 _BEFORE_OR_AFTER = re.compile(rf'{BEFORE}.*\bor {AFTER}|{AFTER}.*\bor {BEFORE}')
@@ -224,13 +236,11 @@ class Reading:
     doubt: str = ''  # why nothing is computed; empty: nothing is in doubt
 
     @property
-    def _is_near(self) -> bool:
-        return self.wanted == NEAR and self.calls[0].tool == 'distance'
-
-    @property
     def is_beyond(self) -> bool:
         """Whether the calls of the compact form have no words for it."""
-        return bool(self.moment) or self.wanted in _BEYOND or self._is_near
+        tools = {call.tool for call in self.calls}
+        is_near = self.wanted == NEAR and 'distance' in tools
+        return bool(self.moment) or self.wanted in _BEYOND or is_near or bool(tools & _NEW_TOOLS)
 
     @property
     def is_sure(self) -> bool:
@@ -520,19 +530,40 @@ class _Reader:
             blanks = ' '.join(_blanks(self.text))
             made = self._made([call], Form.PLACE, open_too=True, wanted=blanks)
             return replace(made, kind='route')
-        facing_at = _FACING.search(self.text)
-        if facing_at and len(self.names) >= 3:
-            before = [name for name in self.names if name.end <= facing_at.start()]
-            after = [name for name in self.names if name.start >= facing_at.end()]
-            if len(before) == 1 and len(after) >= 2:
-                who, front, item = before[0], after[0], after[1]
-            elif len(before) == 2 and len(after) == 1:
-                item, who, front = before[0], before[1], after[0]
-            else:
-                return self._doubt('who stands where, and faces what, is not clear')
-            call = self._call('where', name=item.text, at=who.text, facing=front.text)
-            return replace(self._side_of(call), kind='stance')
-        return None
+        if not words and _DURATION.search(self.text):
+            return replace(self._made([self._call('duration')], Form.NUMBER), kind='duration')
+        side, facing_at = _BESIDE.search(self.text), _FACING.search(self.text)
+        if side and len(words) == 2 and self._names_around(side):
+            return self._beside(side)
+        return self._by_stance(facing_at) if facing_at and len(words) >= 3 else None
+
+    def _by_stance(self, facing_at: re.Match[str]) -> Reading:
+        before = [name for name in self.names if name.end <= facing_at.start()]
+        after = [name for name in self.names if name.start >= facing_at.end()]
+        if len(before) == 1 and len(after) >= 2:
+            who, front, item = before[0], after[0], after[1]
+        elif len(before) == 2 and len(after) == 1:
+            item, who, front = before[0], before[1], after[0]
+        else:
+            return self._doubt('who stands where, and faces what, is not clear')
+        call = self._call('where', name=item.text, at=who.text, facing=front.text)
+        return replace(self._side_of(call), kind='stance')
+
+    def _names_around(self, side: re.Match[str]) -> bool:
+        first, second = self.names
+        return first.end <= side.start() and side.end() <= second.start
+
+    def _beside(self, side: re.Match[str]) -> Reading:
+        """On which side of one thing another one is, as the camera saw both."""
+        first, second = self._words
+        call = self._call('beside', a=first, b=second)
+        sides = set(re.findall(r'left|right', side[0]))
+        reading = self._made(
+            [call], Form.YES_NO if self.is_yes_no and len(sides) == 1 else Form.PLACE,
+            wanted=sides.pop() if self.is_yes_no and len(sides) == 1 else LEFT_OR_RIGHT,
+            open_too=True,
+        )  # fmt: skip
+        return replace(reading, kind='beside')
 
     def _side_of(self, call: Call) -> Reading:
         sides = [side for side, word in _SIDES.items() if re.search(rf'\b(?:{word})\b', self.text)]
@@ -618,12 +649,13 @@ class _Reader:
         if not words:
             return self._doubt('between what is not clear')
         other = words[1] if len(words) > 1 else START if _START.search(self.text) else ''
-        call = self._call('distance', a=words[0], b=other, unit=self.unit)
+        is_ever = not other and bool(_EVER_NEAR.search(self.text))
+        call = self._call('distance', a=words[0], b=WAY if is_ever else other, unit=self.unit)
         if len(words) > 2:
             return self._doubt('between which two things is not clear')
-        if self.is_yes_no:
+        if self.is_yes_no and not is_ever:
             return self._compared(call)
-        return self._made([call], Form.NUMBER)
+        return self._made([call], Form.NUMBER, wanted=EVER if is_ever else '')
 
     def _compared(self, call: Call) -> Reading:
         """Whether something is nearer or farther than a number."""
@@ -705,6 +737,8 @@ class _Reader:
         call = self._call('seen', name=self._words[0], sight=sight)
         if self.is_yes_no and _NOW.search(self.text) and _IN_VIEW.search(self.text):
             return self._made([call], Form.YES_NO)
+        if sight == 'first' and not re.search(r'\bago\b', self.text):
+            return self._made([call], Form.NUMBER, wanted=SINCE_START)
         return self._made([call], Form.NUMBER)
 
     def _order(self) -> Reading:
@@ -714,7 +748,7 @@ class _Reader:
             return self._before(words, is_either=bool(either))
         self.is_yes_no = False
         wanted = 'last' if _LAST.search(self.text) and not _FIRST.search(self.text) else ''
-        if len(words) == 1:
+        if len(words) == 1 or (not words and re.search(f'{BEFORE}|{AFTER}', self.text)):
             return self._doubt('compared with what is not clear')
         form = Form.LIST if re.search(r'\border|sequence\b', self.text) else Form.NAME
         return self._made([self._call('order', among=words)], form, wanted=wanted)
@@ -805,7 +839,7 @@ class _Reader:
         )
         is_all = re.search(r'\b(?:at all|around|ever|any)\b', self.text)
         call = self._call('motion', what='any' if is_all else 'now')
-        if still and re.search(r'\bor\b', self.text) and re.search(r'\bmov', self.text):
+        if still and re.search(r'\bor\b', self.text):
             return self._made([call], Form.TEXT, open_too=True)
         self.is_yes_no = True
         return self._made([call], Form.YES_NO, wanted='still' if still else 'moving')
@@ -814,7 +848,7 @@ class _Reader:
         if self.names:
             return self._doubt('whose height is meant is not clear')
         words = self._directions()
-        if set(words) - {'up', 'down'} or _FIRST.search(self.text):
+        if set(words) - {'up', 'down'} or re.search(r'\bfirst\b', self.text):
             return self._doubt('which move is meant is not clear')
         if re.search(r'\b(?:higher|gain\w*)\b', self.text):
             words.append('up')
@@ -826,7 +860,10 @@ class _Reader:
             return self._made([call], Form.NUMBER)
         if self.is_yes_no and len(set(words)) == 1:
             return self._made([call], Form.YES_NO, wanted=words[0])
-        return self._made([call], Form.TEXT, open_too=True)
+        is_open = (bool(words) and ' or ' in self.text) or re.search(
+            r'\b(?:height|altitude|level)\b', self.text
+        )
+        return self._made([call], Form.TEXT, open_too=is_open)
 
     def _back(self) -> Reading:
         if self.names or self.text.startswith('when'):

@@ -30,6 +30,7 @@ from embodied_r_ros.reasoning.reading import (
     NEAR,
     read_question,
     Reading,
+    SINCE_START,
 )
 from embodied_r_ros.scene.map_relations import turn_word
 from embodied_r_ros.scene.names import find_names, resolve, SHAPE_NAMES
@@ -65,9 +66,12 @@ _FEW = 1e-6
 # Directions as options and questions name them, and their middles [degrees], positive left.
 _DIRECTIONS = (
     (r'(?:anti|counter)[- ]?clockwise', 90), (r'clockwise', -90),
-    (r'front[- ]left', 45), (r'front[- ]right', -45), (r'back[- ]left', 135),
-    (r'back[- ]right', -135), (r'opposite|around|behind|backwards?|\bback\b', 180),
-    (r'\bleft', 90), (r'\bright', -90),
+    (r'(?:front|ahead)\b.*\bleft|left.*\b(?:front|ahead)', 45),
+    (r'(?:front|ahead)\b.*\bright|right.*\b(?:front|ahead)', -45),
+    (r'(?:back|behind)\b.*\bleft|left.*\b(?:back|behind)', 135),
+    (r'(?:back|behind)\b.*\bright|right.*\b(?:back|behind)', -135),
+    (r'opposite|around|behind|backwards?|\bback\b', 180), (r'\bleft', 90),
+    (r'\bright', -90),
     (r'ahead|forward|straight|in front|\bfront\b|\bface the\b|same (?:way|direction)', 0),
 )  # fmt: skip
 _RISES = {
@@ -330,6 +334,8 @@ def _number_of(result: Result, reading: Reading) -> float:
     if result.facts.get('unknown') or isinstance(result.value, str):
         msg = f'Not all of it is known: {result.text}'
         raise InputError(msg)
+    if reading.wanted == SINCE_START:
+        return float(result.facts['since_start_s'])
     if reading.wanted == 'both':
         return float(result.facts['left_deg'] + result.facts['right_deg'])
     if result.tool == 'motion' and result.unit == 'deg':
@@ -544,6 +550,7 @@ def _holds(reading: Reading, result: Result, scene: Scene) -> bool:
         'moves': lambda: _did_move(reading.wanted, result),
         'motion': lambda: _did(reading, result),
         'seen': lambda: bool(result.facts['in_view']),
+        'beside': lambda: result.value == reading.wanted,
     }
     if result.tool not in rules:
         msg = 'yes or no does not follow from what I can compute'

@@ -49,6 +49,8 @@ SHAPE_WORDS = {
     'blocky': ('box', 'cube', 'block', 'crate', 'cuboid'),
 }
 _SHAPE_OF = {word: shape for shape, words in SHAPE_WORDS.items() for word in words}
+# Things of a shape, which may be what a label of colour and shape alone means.
+_OF_SHAPE = {'bottle': 'tall', 'tube': 'tall', 'stick': 'tall', 'dish': 'flat', 'brick': 'blocky'}
 
 
 SHAPE_NAMES = frozenset(_SHAPE_OF)  # of a coarse shape and no certain thing
@@ -203,7 +205,7 @@ def _with_labels(name: Name, labels: tuple[str, ...]) -> Name:
 
 def _by_shape(name: Name, labels: tuple[str, ...]) -> tuple[str, ...]:
     """Labels of colour and shape alone that a name of its shape may mean."""
-    shape = name.shape or _SHAPE_OF.get(name.kind, '')
+    shape = name.shape or _SHAPE_OF.get(name.kind, '') or _OF_SHAPE.get(name.kind, '')
     parts = {label: LabelParts.of(label) for label in labels} if shape else {}
     coloured = {
         label: each

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.landmarks import SceneMap
 
 ROBOT, START = 'robot', 'start'  # places that are no things
+WAY = 'way'  # where the robot was nearest
 _VIEW_DEG = 60.0  # across: how much a camera of unknown lens is taken to see
 _AHEAD_NS = NS_PER_S  # a map may be that much ahead of what asks
 _IN_VIEW_NS = NS_PER_S // 2  # what was seen so long ago is still in view
@@ -644,13 +645,16 @@ class Scene:
 
         Args:
             a: A thing.
-            b: Another one, 'robot' or 'start', from which it is the distance of middles.
+            b: Another one, or 'robot', 'start' or 'way' (where the robot came nearest), from which
+                it is the distance of middles.
             unit: 'm', 'cm', 'ft', 'in' or 'yd'.
         """
         return self._try('distance', (a, b), lambda: self._distance(a, b, unit))
 
     def _distance(self, a: str, b: str, unit: str) -> Result:
         spread = 0.0  # between closest points and middles, where sizes are rough
+        if b == WAY:
+            return self._least_distance(a, unit)
         if {a, b} & {ROBOT, START}:
             if a in (ROBOT, START):
                 a, b = b, a
@@ -680,6 +684,66 @@ class Scene:
         value, evidence = metres / _UNITS[unit], self._evidence(things)
         margin /= _UNITS[unit]
         return Result('distance', (a, b), value, unit, text, margin, evidence, several, facts)
+
+    def _least_distance(self, name: str, unit: str) -> Result:
+        thing, several = self._only(name)
+        if not self.path:
+            msg = 'my way is not known'
+            raise NotKnownError(msg)
+        metres = min(math.dist(point.position, _at(thing)) for point in self.path)
+        text = f'At its nearest the {thing.label} was {_length(metres, unit)} away.'
+        return Result('distance', (name, WAY), metres / _UNITS[unit], unit, text,
+                      max(0.1, 0.05 * metres, self.slack_m) / _UNITS[unit],
+                      self._evidence([thing]), several, {'distance_m': metres})  # fmt: skip
+
+    def beside(self, a: str, b: str) -> Result:
+        """On which side of one thing another one is, as the camera saw both.
+
+        Args:
+            a: The thing.
+            b: The other one, of which it is on the left or the right.
+        """
+        return self._try('beside', (a, b), lambda: self._beside(a, b))
+
+    def _beside(self, a: str, b: str) -> Result:
+        (_, ones), (_, others) = self.named(a, gone=True), self.named(b, gone=True)
+        bearings = {s.delta_id: s for t in others for s in t.sights}
+        both = [
+            (s, bearings[s.delta_id]) for t in ones for s in t.sights if s.delta_id in bearings
+        ]
+        known = [pair for pair in both if all(math.isfinite(s.item.bearing_rad) for s in pair)]
+        if len(ones) > 1 or len(others) > 1:
+            msg = f'there are several of the {a if len(ones) > 1 else b}'
+            raise NotKnownError(msg)
+        if known:
+            one, other = max(known, key=lambda pair: pair[0].stamp_ns)
+            off = math.degrees(one.item.bearing_rad - other.item.bearing_rad)
+        elif self.path:
+            places = [self._target(name)[0] for name in (a, b)]
+            own, its = (bearing_deg(self.path[-1], place) for place in places)
+            if max(abs(own), abs(its)) > 90:
+                msg = f'the {a} and the {b} were not in view together'
+                raise NotKnownError(msg)
+            off = own - its
+        else:
+            msg = f'the {a} and the {b} were not in view together'
+            raise NotKnownError(msg)
+        if abs(off) < _SMALL_TURN_DEG:
+            msg = f'the {a} and the {b} are in one direction'
+            raise NotKnownError(msg)
+        side = 'left' if off > 0 else 'right'
+        text = f'The {ones[0].label} is to the {side} of the {others[0].label}, as I saw them.'
+        return Result('beside', (a, b), side, '', text, evidence=self._evidence([*ones, *others]),
+                      facts={'bearing_deg': math.copysign(90.0, off)})  # fmt: skip
+
+    def duration(self) -> Result:
+        """How long it is from the first keyframe to the last one."""
+        stamps = [delta.stamp_ns for delta in self.deltas]
+        if len(stamps) < 2:
+            return _unknown('duration', (), 'only one view was taken')
+        seconds = (max(stamps) - min(stamps)) / NS_PER_S
+        text = f'It took {seconds:.1f} s from the first keyframe to the last.'
+        return Result('duration', (), seconds, 's', text, 1.0, self._span(0))
 
     def _pair(self, a: str, b: str) -> tuple[Thing, Thing, tuple[str, ...]]:
         """The nearest pair of things of two names."""
@@ -842,7 +906,8 @@ class Scene:
         since = (stamp_ns - began_ns) / NS_PER_S
         label = dated[0].label
         now = any(map(self._is_in_view, dated))
-        text = f'I {sight} saw the {label} {age_text(self.now_ns - stamp_ns)} ago'
+        after = f'{since:.1f} s after the start, ' if sight == 'first' else ''
+        text = f'I {sight} saw the {label} {after}{age_text(self.now_ns - stamp_ns)} ago'
         text += ', and it is in view now.' if now and sight == 'last' else '.'
         facts = {'since_start_s': since, 'stamp_ns': stamp_ns}
         times = sum(len(thing.sights) for thing in dated)

@@ -252,6 +252,26 @@ def test_near_closer_larger_and_clocks() -> None:
     assert ask('was the sofa seen before or after the lamp?', 'after', 'before') == 'before'
 
 
+def test_sides_of_one_another_times_and_the_nearest_that_one_came() -> None:
+    both, _ = delta_of(
+        0, camera_at(0, 0), Thing('chair', (3.0, -1.0, 0.5)), Thing('lamp', (3.0, 1.0, 0.5))
+    )
+    later, _ = delta_of(4, camera_at(0, 0, 90.0), Thing('cup', (0.0, 3.0, 0.5)))
+    scene = Scene([both, replace(later, motion=of_turn(90.0))])
+    assert said(scene, 'is the chair left or right of the lamp?') == 'to the right'
+    assert said(scene, 'was the chair to the left of the lamp?') == 'no'
+    assert said(scene, 'is the cup left of the lamp?') == 'yes'
+    assert said(scene, 'how long is this video?') == '4.0'
+    assert said(scene, 'how many seconds in did you first see the cup?') == '4.0'
+    assert ask('how close did you get to the tv?') == '3.6 m'
+
+
+def test_an_option_with_two_sides_is_in_between() -> None:
+    options = 'behind to the right', 'behind to the left', 'in front to the right'
+    place = SceneMap((landmark('cup', -2, -2),), (PathPoint(S, (0.0, 0.0, 0.5), 0.0),))
+    assert ask('where is the cup?', *options, place=place) == 'behind to the right'
+
+
 def test_an_option_on_the_other_side_is_none() -> None:
     options = 'to the right, 1 m', 'a number of turns'
     assert ask('Where is the door now?', *options) == 'unknown'
