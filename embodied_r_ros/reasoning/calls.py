@@ -307,6 +307,7 @@ def _reading(
             return reading
         if reading.is_sure and reading.calls[0].tool == calls[0].tool:
             own = _in_units(calls, 'm') if reading.limit and tool == 'distance' else calls
+            own = reading.calls if tool == 'seen' else own
             reading = replace(reading, calls=own)
             return replace(reading, moment=moment_of(part, reading))
     doubt = 'yes or no does not follow from what I can compute' if is_yes_no else ''

@@ -46,7 +46,8 @@ _YES_NO = re.compile(
 )
 # What asks first in a question that does not begin with it: "in this run, did you ...".
 _FIRST_ASKING = re.compile(
-    r'\b(?:(?:how|what|which|where|when|who|why)\w*|(?P<verb>did|does|is|are|was|were|has|have) '
+    r'\b(?:(?:how|what|which|where|when|who|why)\w*|'
+    r'(?P<verb>did|does|do|is|are|was|were|has|have) '
     r'(?:you|u|it|we|they|i|there|the|an?|this|that|any|my|your|our)\b)'
 )
 _TAG = re.compile(r'\b(?:is (?:it|correct|true)|isn.t it|wasn.t it|am i right|correct)\s*\??$')
@@ -94,7 +95,7 @@ _NOT_SAID = {
     'order': r'left|right(?! order)|how (?:many|long|much)|out of|disappear\w*|vanish\w*',
     'there': r'^(?:where|how|which|what|when|in which)',
     'size': r'seconds?|time|view',
-    'things': r'side|least|far|near\w*|clos\w+|slid\w*|rotat\w+|turn\w*',
+    'things': r'out of|never|side|least|far|near\w*|clos\w+|slid\w*|rotat\w+|turn\w*',
     'where': r'your start\w*|you start|^what is (?:at|on|to|beside|behind)',
     'displacement': (
         r'higher|lower|which way|head|return|turn\w*|look\w*|fac(?:e|es|ed|ing)|heading|view'
@@ -112,7 +113,7 @@ _AT_START = re.compile(
 )
 _AT_SIGHT = re.compile(
     r'\b(?:pop(?:ped|s) up|appear(?:ed|s)?|c[ao]mes? into (?:view|sight|the picture|the frame)|'
-    r'turn(?:ed|s) up|show(?:ed|s) up|(?:first|was) (?:seen|saw|spotted)|'
+    r'turn(?:ed|s) up|show(?:ed|s)? up|first (?:seen|saw|see|spotted)|'
     r'(?:first )?(?:saw|spotted|noticed))\b'
 )
 _THEN_TOOLS = frozenset({'beside', 'things', 'where', 'nearest', 'count', 'distance'})
@@ -733,7 +734,8 @@ class _Reader:
     def _seen(self) -> Reading:
         if not self.names:
             return self._doubt('I do not know that thing')
-        sight = 'first' if _FIRST.search(self.text) else 'last'
+        is_first = _FIRST.search(self.text) or _AT_SIGHT.search(self.text)
+        sight = 'first' if is_first and not _LAST.search(self.text) else 'last'
         call = self._call('seen', name=self._words[0], sight=sight)
         if self.is_yes_no and _NOW.search(self.text) and _IN_VIEW.search(self.text):
             return self._made([call], Form.YES_NO)

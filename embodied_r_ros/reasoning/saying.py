@@ -15,9 +15,11 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.reasoning.checks import check_completion
+from embodied_r_ros.reasoning.forms import is_of_length, Wanted, wanted_by
 from embodied_r_ros.reasoning.quantities import compared_values, Quantity, quantity_in
 from embodied_r_ros.reasoning.reading import (
     AFTER,
+    asks_yes_no,
     BEFORE,
     BEFORE_OR_AFTER,
     Call,
@@ -31,10 +33,11 @@ from embodied_r_ros.reasoning.reading import (
     read_question,
     Reading,
     SINCE_START,
+    unit_of,
 )
 from embodied_r_ros.scene.map_relations import turn_word
 from embodied_r_ros.scene.names import find_names, resolve, SHAPE_NAMES
-from embodied_r_ros.scene.tools import NotKnownError, START
+from embodied_r_ros.scene.tools import NotKnownError, START, UNITS
 from embodied_r_ros.types.answers import AnswerKind, Check, ToolCall
 from embodied_r_ros.types.vocabulary import is_unnamed
 
@@ -52,6 +55,7 @@ _ONE_READER = 'computed by tools; nothing checked how the question was read'
 _LEAST_COVERAGE = 0.9  # of the surroundings, from which what was not seen is not there
 _LEAST_NAMES = 3  # labels with a name, from which whoever perceives is taken to name things
 _BORDER_DEG = 12.0  # nearer to a border between two sides, neither is said
+_STRAIGHT_DEG = 30.0  # what is farther off is not straight ahead
 _MOST_OFF_DEG = 90.0  # what is farther off is another direction
 _BACK_M, _AWAY_M = 0.5, 1.0
 # Up to which two things are near each other, and from which they are not.
@@ -109,12 +113,12 @@ class ToolAnswer:
 
     @property
     def has_ground(self) -> bool:
-        """Whether it names things; what is known by colour and shape alone may be anything.
+        """Whether what was perceived decides it, and not its rough edges.
 
-        So may each of several of a colour: a piece at the border, or of a thing seen before.
+        A way is summed over keyframes, which cut corners; a last sight may be at a border; things
+        known by colour and shape alone may be anything, or pieces of one.
         """
-        counted = [result.arguments[0] for result in self.results if result.tool == 'count']
-        if self.kind is AnswerKind.NUMBER and any(map(_is_of_colour, counted)):
+        if self.kind is AnswerKind.NUMBER and any(map(_is_rough, self.results)):
             return False
         lists = [result.value for result in self.results if result.tool == 'things']
         return not any(
@@ -127,9 +131,11 @@ class ToolAnswer:
         return ' '.join(map(cited, self.results)) or self.sentence
 
 
-def _is_of_colour(words: str) -> bool:
-    name = resolve(words, ())
-    return not (name.kind or name.shape)
+def _is_rough(result: Result) -> bool:
+    """Whether a number may be off by more than its margin says."""
+    if result.tool == 'count':
+        return all(map(is_unnamed, result.facts.get('names') or ('',)))
+    return result.tool == 'seen' or (result.tool == 'motion' and result.arguments[0] == 'way')
 
 
 def cited(result: Result) -> str:
@@ -274,10 +280,37 @@ def say(
         if options:
             return _choose(reading, results, options, scene, note)
         if reading.form is Form.YES_NO:
-            return _yes_or_no(reading, results, scene, note)
-        return _say_freely(reading, results, scene, note)
+            return _in_form(_yes_or_no(reading, results, scene, note), reading)
+        return _in_form(_say_freely(reading, results, scene, note), reading)
     except InputError as error:
         return _unknown(reading, results, str(error))
+
+
+def _in_form(answer: ToolAnswer, reading: Reading) -> ToolAnswer:
+    """The answer in the form that the question wants.
+
+    Raises:
+        InputError: What was computed has none.
+    """
+    wanted = wanted_by(reading.question, is_yes_no=asks_yes_no(reading.question, ()))
+    metres = answer.results[0].facts.get('distance_m')
+    is_number = answer.kind is AnswerKind.NUMBER
+    is_length = metres is not None and is_of_length(reading.question)
+    if metres and wanted is Wanted.NUMBER and not is_number and is_length:
+        unit = unit_of(reading.question) or 'm'
+        length = metres / UNITS[unit]
+        text = f'{length:.0f}' if unit == 'cm' else f'{length:.1f}'
+        return replace(answer, kind=AnswerKind.NUMBER, text=text, number=length, unit=unit)
+    fits = {
+        Wanted.ANY: True,
+        Wanted.NUMBER: is_number or bool(re.match(r'-?\d', answer.text)),
+        Wanted.NAME: reading.form not in (Form.NUMBER, Form.PLACE, Form.YES_NO),
+        Wanted.YES_NO: answer.text in ('yes', 'no'),
+    }
+    if not fits[wanted]:
+        msg = f'that is not asked for as I can compute it. {answer.sentence}'
+        raise InputError(msg)
+    return answer
 
 
 def _unknown(reading: Reading, results: tuple[Result, ...], reason: str) -> ToolAnswer:
@@ -300,6 +333,9 @@ def _say_freely(
         raise InputError(msg)
     if reading.wanted == NEAR and first.facts['gaps_m'][first.value] > _NEAR_M:
         msg = f'I know of nothing so near. {first.text}'
+        raise InputError(msg)
+    if first.facts.get('pieces') and len(results) == 1:
+        msg = f'Whether it is {first.value:.0f} or more is not clear. {first.text}'
         raise InputError(msg)
     for result in results:
         if result.tool == 'count' and not result.value:
@@ -353,7 +389,7 @@ def _short(reading: Reading, result: Result) -> str:
         return _place(result, reading)
     if isinstance(value, bool):
         return 'moving' if value else 'standing still'
-    if isinstance(value, float):
+    if 'rise_m' not in result.facts and isinstance(value, float):
         return f'{abs(value) if result.unit == "deg" else value:.1f} {result.unit}'.strip()
     return _rise(result) if 'rise_m' in result.facts else str(value)
 
@@ -369,8 +405,12 @@ def _of_list(reading: Reading, value: tuple[str, ...]) -> str:
 
 
 def _rise(result: Result) -> str:
+    """Up, down or neither, with the metres where they are known."""
     rise = result.facts['rise_m']
-    return 'at the same height' if abs(rise) < _RISE_M else 'up' if rise > 0 else 'down'
+    if abs(rise) < _RISE_M:
+        return 'at the same height'
+    metres = f', {abs(rise):.1f} m' if isinstance(result.value, float) else ''
+    return f'{"up" if rise > 0 else "down"}{metres}'
 
 
 def _place(result: Result, reading: Reading) -> str:
@@ -752,7 +792,7 @@ def _says_word(option: str, result: Result, scene: Scene) -> bool | None:
         said = (bool(re.search(rf'\b(?:{words})\b', option)) for words in _STILL_OR_MOVING)
         return tuple(said) == (not result.value, result.value)
     if 'rise_m' in result.facts:
-        return bool(re.search(rf'\b(?:{_RISES[_rise(result)]})\b', option))
+        return bool(re.search(rf'\b(?:{_RISES[_rise(result).split(",")[0]]})\b', option))
     if isinstance(result.value, str):
         named = find_names(option, scene.labels)
         is_named = any(_is_same(result.value, name, scene) for name in named)
@@ -818,8 +858,9 @@ def _misfit_of_direction(option: str, result: Result) -> float | None:
     if middle is None:
         return None
     off = abs((result.facts['bearing_deg'] - middle + 180) % 360 - 180)
+    most = _STRAIGHT_DEG if 'straight' in option else _MOST_OFF_DEG
     # Of a direction and a distance, the direction counts first.
-    return float(off / 360) if off <= _MOST_OFF_DEG else math.inf
+    return float(off / 360) if off <= most else math.inf
 
 
 def _misfit_of_number(option: str, result: Result) -> float | None:

@@ -67,7 +67,7 @@ _LEVEL, _RISING = (
 _FEW_UNKNOWN = 0.1  # share of the motions that may be unknown where nothing rose
 _MOVE_M = 0.15
 _SAME_M, _SAME_SHARE = 0.6, 0.25  # sights of one label so near to one another are of one thing
-_UNITS = {'m': 1.0, 'cm': 0.01, 'mm': 0.001, 'ft': 0.3048, 'in': 0.0254, 'yd': 0.9144, 'km': 1e3}
+UNITS = {'m': 1.0, 'cm': 0.01, 'mm': 0.001, 'ft': 0.3048, 'in': 0.0254, 'yd': 0.9144, 'km': 1e3}
 _AXES = {'longest': 'at its longest', 'height': 'high', 'width': 'wide', 'depth': 'deep'}
 
 
@@ -521,17 +521,20 @@ class Scene:
                 return _unknown('count', (name,), str(error))
             text = _sentence(str(error))
             return Result('count', (name,), 0.0, text=text, facts={'names': (found.in_words,)})
-        if found.colour and not (found.kind or found.shape):
-            things = _without_pieces(things)
+        pieces = 0
+        if not (found.kind or found.shape):
+            whole = _without_pieces(things)
+            pieces, things = len(things) - len(whole), whole if found.colour else things
         there = [thing for thing in things if not thing.is_gone]
         gone = len(things) - len(there)
         words = _number_of(things[0].label if len(found.labels) == 1 else found.in_words, things)
         also = f', {gone} of them gone since' if gone else ''
         places = [self._describe(thing) for thing in there if thing.position is not None]
         where = f': {"; ".join(places)}' if 0 < len(places) <= 4 and self.path else ''
+        facts = {'there': len(there), 'names': found.labels, 'pieces': pieces}
         return Result(
             'count', (name,), float(len(things)), text=f'I have seen {words}{also}{where}.',
-            evidence=self._evidence(things), facts={'there': len(there), 'names': found.labels},
+            evidence=self._evidence(things), facts=facts,
         )  # fmt: skip
 
     def where(self, name: str, at: str = ROBOT, facing: str = '') -> Result:
@@ -681,8 +684,8 @@ class Scene:
             text += f'{how}.'
         margin = max(0.1, 0.05 * metres, self.slack_m, spread)
         facts = {'distance_m': metres}
-        value, evidence = metres / _UNITS[unit], self._evidence(things)
-        margin /= _UNITS[unit]
+        value, evidence = metres / UNITS[unit], self._evidence(things)
+        margin /= UNITS[unit]
         return Result('distance', (a, b), value, unit, text, margin, evidence, several, facts)
 
     def _least_distance(self, name: str, unit: str) -> Result:
@@ -692,8 +695,8 @@ class Scene:
             raise NotKnownError(msg)
         metres = min(math.dist(point.position, _at(thing)) for point in self.path)
         text = f'At its nearest the {thing.label} was {_length(metres, unit)} away.'
-        return Result('distance', (name, WAY), metres / _UNITS[unit], unit, text,
-                      max(0.1, 0.05 * metres, self.slack_m) / _UNITS[unit],
+        return Result('distance', (name, WAY), metres / UNITS[unit], unit, text,
+                      max(0.1, 0.05 * metres, self.slack_m) / UNITS[unit],
                       self._evidence([thing]), several, {'distance_m': metres})  # fmt: skip
 
     def beside(self, a: str, b: str) -> Result:
@@ -863,8 +866,8 @@ class Scene:
         text += f' ({100 * max(x, y):.0f} x {100 * min(x, y):.0f} x {100 * z:.0f} cm).'
         several = tuple(thing.label for thing in sized) if len(sized) > 1 else ()
         facts = {'size_m': (x, y, z), 'distance_m': metres}
-        margin = max(0.05, 0.1 * metres) / _UNITS[unit]
-        return Result('size', (name, dimension), metres / _UNITS[unit], unit, text, margin,
+        margin = max(0.05, 0.1 * metres) / UNITS[unit]
+        return Result('size', (name, dimension), metres / UNITS[unit], unit, text, margin,
                       self._evidence(sized[:1]), several, facts)  # fmt: skip
 
     def floor_area(self, unit: str = 'm') -> Result:
@@ -876,7 +879,7 @@ class Scene:
         area = self.place.room_area_m2 if self.place else None
         if not area:
             return _unknown('floor_area', (), 'the size of the floor is not known')
-        value = area / _UNITS[unit] ** 2
+        value = area / UNITS[unit] ** 2
         text = f'The floor measures {value:.1f} {unit}².'
         return Result('floor_area', (), value, f'{unit}2', text, 0.1 * value,
                       facts={'area_m2': area})  # fmt: skip
@@ -1315,7 +1318,7 @@ def _in_unit(result: Result, unit: str) -> Result:
     if unit == 'm' or not isinstance(result.value, float):
         return result
     text = re.sub(r'(\d+\.\d) m\b', lambda match: _length(float(match[1]), unit), result.text)
-    factor = _UNITS[unit]
+    factor = UNITS[unit]
     return replace(
         result, value=result.value / factor, margin=result.margin / factor, unit=unit, text=text
     )
@@ -1406,7 +1409,7 @@ def _turn_words(degrees: float) -> str:
 
 
 def _length(metres: float, unit: str) -> str:
-    value = metres / _UNITS[unit]
+    value = metres / UNITS[unit]
     return f'{value:.0f} cm' if unit == 'cm' else f'{value:.1f} {unit}'
 
 

@@ -50,7 +50,7 @@ def test_what_both_readers_read_is_verified() -> None:
 
 
 def test_what_one_reader_alone_understands_is_not_verified() -> None:
-    question = Question('Whither was the first bend?')
+    question = Question('To which hand was the first bend?')
     answer = ask(ScriptedClient(' moves(turned; first)'), question, TURNED, 2.5, writes='calls')
     assert answer.text == 'turned left'
     assert answer.check is Check.UNCHECKED

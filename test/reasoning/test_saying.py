@@ -263,7 +263,7 @@ def test_sides_of_one_another_times_and_the_nearest_that_one_came() -> None:
     assert said(scene, 'is the cup left of the lamp?') == 'yes'
     assert said(scene, 'how long is this video?') == '4.0'
     assert said(scene, 'how many seconds in did you first see the cup?') == '4.0'
-    assert ask('how close did you get to the tv?') == '3.6 m'
+    assert ask('how close did you get to the tv?') == '3.0 m'
 
 
 def test_an_option_with_two_sides_is_in_between() -> None:
@@ -345,3 +345,19 @@ def test_an_empty_scene_gives_a_reason() -> None:
         answer = answer_by_tools(question, (), Scene())
         assert not answer.is_known
         assert answer.sentence
+
+
+def test_an_answer_has_the_form_that_its_question_wants() -> None:
+    assert ask('how many meters are you away from the starting point?') == '4.0 m'
+    assert ask('what is to the left of the sofa?') == 'unknown'
+    options = 'to the left', 'straight ahead', 'to the right'
+    place = SceneMap((landmark('cup', 3, -2),), (PathPoint(S, (0.0, 0.0, 0.5), 0.0),))
+    assert ask('where is the cup?', *options, place=place) == 'to the right'
+
+
+def test_counts_with_pieces_are_not_told() -> None:
+    labels = 'red blocky object', 'red object'
+    place = SceneMap(tuple(landmark(each, 2, y) for y, each in enumerate(labels)), HOME.path)
+    assert ask('how many red things are there?', place=place) == 'unknown'
+    assert ask('is there a red thing?', place=place) == 'yes'
+    assert ask('how many red boxes are there?', place=place) == '1'
