@@ -73,7 +73,7 @@ _START_S = 180.0
 _ANSWER_S = 60.0
 _DRAIN_S = 3.0
 
-_SAYS = '<think>It did not turn.</think><answer>A</answer>'
+_SAYS = ' motion(turn)'  # as the profile's reader writes calls
 
 
 class LightServer(FaultyServer):

@@ -17,6 +17,7 @@ import sys
 import time
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.common.files import whole_file
 import torch
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
@@ -24,7 +25,7 @@ from tqdm import tqdm
 
 from training.data.call_rows import read_call_rows
 from training.gguf_adapter import write_gguf_adapter
-from training.run.command import run_command
+from training.run.command import run_command, weights_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -186,7 +187,8 @@ class Learner:
         self.peft.peft_config['default'].save_pretrained(str(folder))
         state = get_peft_model_state_dict(self.peft, save_embedding_layers=False)
         halves = {k: v.detach().to('cpu', torch.float16).contiguous() for k, v in state.items()}
-        save_file(halves, folder / 'adapter_model.safetensors')
+        with whole_file(folder / 'adapter_model.safetensors') as unfinished:
+            save_file(halves, unfinished)
 
 
 def learner_of(base: Path, plan: TrainingPlan, seed: int) -> Learner:
@@ -210,8 +212,10 @@ def _run(args: argparse.Namespace) -> int:
     if args.start:
         learner.load(args.start)
     losses = learner.learn([(row.prompt, row.call) for row in rows])
-    learner.save(args.out)
-    write_gguf_adapter(args.out, args.base, args.out / 'reader.gguf')
+    with weights_in(args.out):
+        learner.save(args.out)
+    with whole_file(args.out / 'reader.gguf') as unfinished:
+        write_gguf_adapter(args.out, args.base, unfinished)
     last = losses[-20:]
     mean = sum(last) / max(1, len(last))
     sys.stderr.write(f'{len(rows)} rows, {len(losses)} steps, loss {mean:.4f} at the end\n')

@@ -10,13 +10,14 @@ on where it was; each line tells its origin (weights, sampling, judge), and a fi
 from __future__ import annotations
 
 import argparse
+from contextlib import contextmanager
 from dataclasses import replace
 import json
 from pathlib import Path
 import sys
 from typing import Any, TextIO, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import Sampling
 from tqdm import tqdm
@@ -38,7 +39,7 @@ from training.evaluate import draw_rows, opened_cache
 from training.run.command import run_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from embodied_r_ros.chat.cache import ReplyCache
     from embodied_r_ros.questions.row import Row
@@ -130,7 +131,8 @@ def _add_samples(args: argparse.Namespace) -> None:
             out.flush()
 
 
-def _appended(path: Path) -> TextIO:
+@contextmanager
+def _appended(path: Path) -> Iterator[TextIO]:
     """A file to go on in, with its folder.
 
     Raises:
@@ -138,7 +140,10 @@ def _appended(path: Path) -> TextIO:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open('a', encoding='utf-8')
+        with path.open('a', encoding='utf-8') as out:
+            yield out
+    except EmbodiedRError:  # of the model; a missed deadline would be an OSError too
+        raise
     except OSError as error:
         msg = f'--out {path} cannot be written: {error.strerror}'
         raise InputError(msg) from None

@@ -327,7 +327,12 @@ class BagWriter:
             hidden = tempfile.mkdtemp(prefix=f'.{self.path.name}-', dir=self.path.parent)
         self._hidden = Path(hidden)
         # The file is named after its folder, so that only the parent may be hidden.
-        self._bag = GrowingBag(self._hidden / self.path.name, self._notes, ONE_FILE, self.path)
+        place = self._hidden / self.path.name
+        try:
+            self._bag = GrowingBag(place, self._notes, ONE_FILE, self.path)
+        except BaseException:
+            shutil.rmtree(hidden, ignore_errors=True)
+            raise
         return self
 
     def add_topic(self, topic: str, type_name: str, qos: Qos = RELIABLE_QOS) -> None:

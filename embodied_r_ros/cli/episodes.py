@@ -15,11 +15,12 @@ from embodied_r_ros.bags.recovery import find_episodes, recover_all
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.cli.arguments import some_count, some_path
 from embodied_r_ros.common.errors import BagError, EmbodiedRError, InputError
+from embodied_r_ros.common.files import whole_folder
 from embodied_r_ros.episodes.inspect import audit_bag, delete_episode, EpisodeSummary, summarize
 from embodied_r_ros.episodes.label_check import check_labels, write_label_table
 from embodied_r_ros.episodes.labels import agreements
 from embodied_r_ros.view.foxglove import export_foxglove
-from embodied_r_ros.view.lerobot import dataset_folder, LeRobotExport
+from embodied_r_ros.view.lerobot import LeRobotExport
 from embodied_r_ros.view.lerobot_frames import known_poses
 from tqdm import tqdm
 
@@ -216,7 +217,7 @@ def _export(args: argparse.Namespace) -> int:
     bags = find_bags(args.paths)
     if args.format == 'foxglove':
         return _export_foxglove(bags, args.out)
-    with dataset_folder(args.out) as folder:
+    with whole_folder(args.out) as folder:
         dataset = LeRobotExport(folder, args.rate, known_poses(bags))
         results = [dataset.add(bag) for bag in tqdm(bags, unit=' recordings', disable=None)]
         for result in results:
@@ -234,12 +235,13 @@ def _export(args: argparse.Namespace) -> int:
 
 def _export_foxglove(bags: list[Path], out: Path) -> int:
     written = 0
-    with dataset_folder(out) as folder:
+    with whole_folder(out) as folder:
         for bag in bags:
             name = f'{bag.stem}.mcap'
             try:
                 keyframes, questions = export_foxglove(bag, folder / name)
             except EmbodiedRError as error:
+                (folder / name).unlink(missing_ok=True)
                 print(f'left out: {bag.name}: {error}', file=sys.stderr)
                 continue
             written += 1

@@ -24,7 +24,7 @@ from embodied_r_ros.cli.perceiver import (
     refuse_options_of_images,
 )
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.files import whole_file
+from embodied_r_ros.common.files import alone_in, whole_file
 from embodied_r_ros.episodes.manifest import find_recordings
 from embodied_r_ros.episodes.offline import has_recorded_deltas, MapRecipe, MapStage
 from embodied_r_ros.keyframes.selector import KeyframeConfig
@@ -65,7 +65,7 @@ def main(args: argparse.Namespace) -> int:
         refuse_options_of_images(args, str(source))
     landmarks = _recipe(args).map_of(source, image_progress)
     scene_map = landmarks.scene_map()
-    with whole_file(args.out) as unfinished:
+    with alone_in(args.out.parent), whole_file(args.out) as unfinished:
         unfinished.write_text(scene_map_text(scene_map), encoding='utf-8')
         if args.picture:
             write_map_picture(args.picture, replace(scene_map, path=landmarks.path), str(source))

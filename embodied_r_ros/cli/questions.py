@@ -104,8 +104,11 @@ def main(args: argparse.Namespace) -> int:
         recipe = _recipe(args, config, shared_names)
         rows = rows_of(tqdm([*bags, *maps], unit=' bags', disable=None), recipe, coverage)
     seen_by = 'classical, without odometry' if args.no_odometry else args.deltas
-    count = write_rows(args.out, rows)
-    write_manifest(args.out, config, seen_by, coverage)
+
+    def describe(written: Path) -> None:
+        write_manifest(args.out, written, config, seen_by, coverage)
+
+    count = write_rows(args.out, rows, describe)
     for bag in coverage.bags:
         if bag.left_out:
             print(f'left out: {bag.name}: {bag.left_out}', file=sys.stderr)

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
+import fcntl
 from functools import cache
 import getpass
 from importlib.metadata import PackageNotFoundError, version
 import json
 import os
 from pathlib import Path
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -210,6 +212,41 @@ def write_new(path: Path, data: bytes | str) -> None:
         except OSError:  # a share that has no links
             with path.open('xb') as file:
                 file.write(data)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Wait for other processes that are here for the same folder: files that go together."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a disk that knows no locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def whole_folder(out: Path) -> Iterator[Path]:
+    """A folder that takes its name, which is free or an empty folder's, once it is whole.
+
+    Raises:
+        InputError: There is something of that name, or the disk does not take it.
+    """
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        msg = f'{out} is not an empty folder: remove it, or choose another'
+        raise InputError(msg)
+    unfinished = out.with_name(f'.{out.name}.{os.getpid()}.unfinished')  # of two, one is first
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        unfinished.mkdir(parents=True)
+        yield unfinished
+        unfinished.replace(out)
+    except OSError as error:
+        msg = f'cannot write to {out}: {error.strerror or error}'
+        raise InputError(msg) from None
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def make_empty_folder(folder: Path) -> None:

@@ -24,6 +24,7 @@ from typing import Any, TextIO, TYPE_CHECKING
 import cv2
 from embodied_r_ros.bags.reader import is_bag
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.processes import tie_to_parent
 from embodied_r_ros.episodes.collect import collect_episode, CollectConfig
 from embodied_r_ros.episodes.fleet import StageReport
 from embodied_r_ros.episodes.inspect import bag_digest, why_unfit
@@ -132,8 +133,8 @@ def collection(out: Path, config: CollectConfig) -> Iterator[None]:
         try:
             yield
         finally:
-            # Of processes that were killed, this time or before.
-            for hidden in out.glob('.collect-*'):
+            # Of processes that were killed, this time or before: a folder of a BagWriter.
+            for hidden in out.glob(f'.*-{"[0-9a-f]" * _NAME_DIGITS}-*'):
                 shutil.rmtree(hidden, ignore_errors=True)
 
 
@@ -141,7 +142,7 @@ def _claim(file: TextIO, out: Path, settings: str) -> None:
     """Lock the file with the settings of a folder, and see that they are these.
 
     Raises:
-        InputError: They are not, or another process has it locked.
+        InputError: They are not, another process has it locked, or the disk is full.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -150,13 +151,15 @@ def _claim(file: TextIO, out: Path, settings: str) -> None:
         raise InputError(msg) from None
     file.seek(0)
     before = file.read()
-    if before and before != settings:
+    if not settings.startswith(before):  # the start of them is what a full disk took
         others = ' '.join(before.split())
         msg = f'{out} was collected with other settings, {others}: use them, or another folder'
         raise InputError(msg)
-    if not before:
-        file.write(settings)
-        file.flush()
+    try:
+        os.write(file.fileno(), settings[len(before) :].encode())
+    except OSError as error:
+        msg = f'cannot write {out / _SETTINGS}: {error.strerror}'
+        raise InputError(msg) from None
 
 
 class _Running:
@@ -264,6 +267,7 @@ def _collect_one(job: _Job) -> CollectedBag:
 
 
 def _in_process(result: Connection[Any, Any], job: _Job) -> None:
+    tie_to_parent()
     # An interrupt is for the process that started this one, and which ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(format='embodied-r: note: %(message)s')

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 64  # of images at a time
 _START_BYTES = 64
 _MAX_VALUES = 20_000_000  # of a column in one file: 26 hours of seven numbers at 30 Hz
+_MAX_BYTES = 500_000_000  # of the same
 
 
 @contextmanager
@@ -70,12 +71,18 @@ class ParquetFile:
             raise ConfigError(msg) from None
         self.path = path
         with self._readable():
-            self._file = parquet.ParquetFile(path)
+            schema = parquet.read_metadata(path).schema
+            leaves = map(schema.column, range(len(schema)))
+            # Not written out: a small file may repeat one text without end.
+            texts = [leaf.path for leaf in leaves if leaf.physical_type == 'BYTE_ARRAY']
+            self._file = parquet.ParquetFile(path, read_dictionary=texts)
             self.columns: list[str] = self._file.schema_arrow.names
             wanted = self.columns if columns is None else columns
             read_now = [name for name in self.columns if name in wanted]
             self._check_counts(read_now)
             self._table = self._file.read(read_now)
+            for name in read_now:
+                self._check_bytes(name, sum(map(_bytes_of, self._table[name].chunks)))
             self.rows: int = self._file.metadata.num_rows
         self._cells: dict[str, _Cells] = {}
 
@@ -138,11 +145,13 @@ class ParquetFile:
         Raises:
             InputError: One does not.
         """
-        metadata, counts = self._file.metadata, Counter[str]()
+        metadata, counts, packed = self._file.metadata, Counter[str](), Counter[str]()
         for group in map(metadata.row_group, range(metadata.num_row_groups)):
             for chunk in map(group.column, range(group.num_columns)):
                 owners = (n for n in names if f'{chunk.path_in_schema}.'.startswith(f'{n}.'))
-                counts[next(owners, '')] += chunk.num_values
+                owner = next(owners, '')
+                counts[owner] += chunk.num_values
+                packed[owner] += chunk.total_uncompressed_size
         for name in names:
             if counts[name] > _MAX_VALUES:
                 msg = (
@@ -150,6 +159,15 @@ class ParquetFile:
                     f'{_MAX_VALUES:,} in a file'
                 )
                 raise InputError(msg)
+            self._check_bytes(name, packed[name])
+
+    def _check_bytes(self, name: str, count: int) -> None:
+        if count > _MAX_BYTES:
+            msg = (
+                f'{self.path}: column {name!r} has {count:,} bytes: expected at most '
+                f'{_MAX_BYTES:,} in a file'
+            )
+            raise InputError(msg)
 
     def _check_column(self, name: str) -> None:
         if name not in self.columns:
@@ -159,6 +177,20 @@ class ParquetFile:
 
     def _readable(self) -> AbstractContextManager[None]:
         return readable(f'{self.path} cannot be read', self.path)
+
+
+def _bytes_of(values: Any) -> int:
+    """How much an array takes when each of its texts is written out."""
+    from pyarrow import compute, types
+
+    if types.is_dictionary(values.type):
+        lengths = compute.binary_length(values.dictionary).cast('int64')
+        return compute.sum(lengths.take(values.indices)).as_py() or 0
+    if types.is_struct(values.type):
+        return sum(map(_bytes_of, values.flatten()))
+    if any(is_list(values.type) for is_list in _list_kinds()):
+        return _bytes_of(values.flatten())
+    return int(values.nbytes)
 
 
 class _Cells:
@@ -205,7 +237,8 @@ def _numbers(column: Any, name: str, place: SourcePlace) -> NDArray[np.float64]:
         shape.append(width)
     kinds = (types.is_integer, types.is_floating, types.is_boolean)
     if not any(is_kind(values.type) for is_kind in kinds):
-        msg = f'{place.of(name)} is of type {column.type}: expected numbers'
+        kind = values.type.value_type if types.is_dictionary(values.type) else column.type
+        msg = f'{place.of(name)} is of type {kind}: expected numbers'
         raise InputError(msg)
     flat = values.to_numpy(zero_copy_only=False).astype(np.float64)
     return np.asarray(flat.reshape(shape))

@@ -127,22 +127,35 @@ def manifest_path(rows: Path) -> Path:
     """Where the manifest of a file of rows lies.
 
     Raises:
-        InputError: There is one already.
+        InputError: There is one already, which is not what a killed process left of these rows.
     """
     path = rows.with_name(f'{rows.name.removesuffix(".jsonl")}.manifest.json')
-    if path.exists():
+    if path.exists() and (rows.exists() or _rows_of(path) != rows.name):
         msg = f'{path} exists already: remove it, or name another file of rows'
         raise InputError(msg)
     return path
 
 
+def _rows_of(manifest: Path) -> str:
+    """Name of the file of rows that a manifest is of; empty: it is none."""
+    try:
+        return str(json.loads(manifest.read_bytes())['rows']['file'])
+    except (OSError, ValueError, LookupError, TypeError):
+        return ''
+
+
 def write_manifest(
-    rows: Path, config: QuestionsConfig, delta_source: str | None, coverage: Coverage
+    rows: Path,
+    written: Path,
+    config: QuestionsConfig,
+    delta_source: str | None,
+    coverage: Coverage,
 ) -> Path:
-    """Write the manifest of a complete file of rows; it appears only when it is complete.
+    """Write the manifest of a file of rows, before that has its name; it appears complete.
 
     Args:
         rows: The file of rows.
+        written: Its content, complete.
         config: How its questions were derived.
         delta_source: The requested deltas; None: recorded where a bag has them.
         coverage: What was derived.
@@ -159,7 +172,7 @@ def write_manifest(
         'deltas': delta_source or 'recorded where a bag has them, else classical',
         'rows': {
             'file': rows.name,
-            'sha256': file_sha256(rows),
+            'sha256': file_sha256(written),
             'count': coverage.splits.total(),
             'counts': _nest(coverage.splits),
             'left_out': _nest(coverage.left_out),

@@ -9,6 +9,7 @@ where it was and where it went next, so that their solutions can be checked.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 import hashlib
 import json
@@ -16,7 +17,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.task_frame import Movement
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.files import whole_file
+from embodied_r_ros.common.files import alone_in, whole_file
 from embodied_r_ros.reasoning.completions import is_unknown, number_in, option_letter, UNKNOWN
 from embodied_r_ros.reasoning.image_targets import BOX, FORMS, ImageTarget, POINT
 from embodied_r_ros.reasoning.prompts import build_prompt, with_tools
@@ -26,7 +27,7 @@ from embodied_r_ros.types.deltas import row_deltas, SemanticDelta
 from embodied_r_ros.types.landmarks import SceneMap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
     from random import Random
 
@@ -434,21 +435,38 @@ def _row_at(line: str, place: str) -> Row:
         raise InputError(msg) from None
 
 
-def write_rows(path: Path, rows: Iterable[Row]) -> int:
+def write_rows(
+    path: Path, rows: Iterable[Row], describe: Callable[[Path], object] | None = None
+) -> int:
     """Write rows to a file, which appears only when it is complete; returns how many.
+
+    Args:
+        path: The file.
+        rows: The rows.
+        describe: Writes what goes with the file, of which it is given the unfinished one, before
+            that takes its name; of two processes, one at a time.
 
     Raises:
         InputError: The file exists already, its folder does not, or the disk does not take it.
     """
-    if path.exists():
-        msg = f'{path} exists already: remove it, or name another file'
-        raise InputError(msg)
+    _refuse_existing(path)
     if not path.parent.is_dir():
         msg = f'folder {path.parent} does not exist: make it first'
         raise InputError(msg)
     count = 0
-    with whole_file(path) as unfinished, unfinished.open('w', encoding='utf-8') as out:
-        for row in rows:
-            out.write(row.to_json() + '\n')
-            count += 1
+    with ExitStack() as alone, whole_file(path) as unfinished:
+        with unfinished.open('w', encoding='utf-8') as out:
+            for row in rows:
+                out.write(row.to_json() + '\n')
+                count += 1
+        alone.enter_context(alone_in(path.parent))
+        _refuse_existing(path)
+        if describe:
+            describe(unfinished)
     return count
+
+
+def _refuse_existing(path: Path) -> None:
+    if path.exists():
+        msg = f'{path} exists already: remove it, or name another file'
+        raise InputError(msg)

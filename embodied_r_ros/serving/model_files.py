@@ -129,7 +129,7 @@ def fetch(
         part.chmod(0o644)
         part.replace(target)
     except OSError as error:
-        msg = f'{folder} cannot be written to: {error.strerror or error}'
+        msg = f'cannot write {target}: {error.strerror or error}'
         raise InputError(msg) from None
     finally:
         part.unlink(missing_ok=True)

@@ -13,8 +13,10 @@ import shutil
 import signal
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.bags.writer import BagLock, is_locked
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.common.files import make_empty_folder
+from embodied_r_ros.common.processes import tie_to_parent
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.types.geometry import Intrinsics
 
@@ -111,16 +113,32 @@ def prepare_run(seed: int, episodes: int, out: Path, workers: int = 1) -> None:
         if value < minimum:
             msg = f'{name} is {value}: expected {minimum} or more'
             raise InputError(msg)
+    if not is_locked(out):
+        _remove_unfinished(out)  # of a process that was killed
     make_empty_folder(out)
 
 
 def _tidy(bags: Iterator[Path], out: Path) -> Iterator[Path]:
-    """Remove what an interrupt in the midst of tidying up has left of a bag."""
+    """Hold the folder, and remove what an interrupt in the midst of tidying up has left of a bag.
+
+    Raises:
+        InputError: Another process writes there.
+    """
     try:
-        yield from bags
-    finally:
-        for hidden in out.glob('.episode_*'):
-            shutil.rmtree(hidden, ignore_errors=True)
+        lock = BagLock(out)
+    except BlockingIOError:
+        msg = f'{out} is being written by another process: choose another folder'
+        raise InputError(msg) from None
+    with lock:
+        try:
+            yield from bags
+        finally:
+            _remove_unfinished(out)
+
+
+def _remove_unfinished(out: Path) -> None:
+    for hidden in out.glob('.episode_*'):
+        shutil.rmtree(hidden, ignore_errors=True)
 
 
 @contextmanager
@@ -136,7 +154,7 @@ def _interrupts_held() -> Iterator[None]:
 def _run_parallel(write: Callable[[int], Path], episodes: int, workers: int) -> Iterator[Path]:
     # Renderers do not survive a fork.
     context = multiprocessing.get_context('spawn')
-    pool = ProcessPoolExecutor(workers, mp_context=context)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=tie_to_parent)
     try:
         with _interrupts_held():
             futures = [pool.submit(write, index) for index in range(episodes)]

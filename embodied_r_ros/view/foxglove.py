@@ -16,7 +16,6 @@ from typing import Any, BinaryIO, TYPE_CHECKING
 from embodied_r_ros.bags.format import LIBRARY
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.files import whole_file
 from embodied_r_ros.episodes.episode import keyframe_topics, read_as_recorded
 from embodied_r_ros.questions.proofs import recorded_questions
 from embodied_r_ros.types.geometry import NS_PER_S
@@ -119,12 +118,13 @@ def export_foxglove(bag: Path, path: Path) -> tuple[int, int]:
 
     Raises:
         BagError: The recording cannot be read.
-        InputError: There is nothing to write, or the disk does not take it.
+        InputError: There is nothing to write.
+        OSError: The disk does not take it.
     """
     episode = read_as_recorded(bag)
     questions = recorded_questions(episode) if episode else []
     deltas = {(d.camera, d.stamp_ns): d for d in episode.deltas} if episode else {}
-    with whole_file(path) as unfinished, unfinished.open('wb') as out:
+    with path.open('wb') as out:
         file = FoxgloveFile(out)
         shown = _write_keyframes(bag, file, deltas)
         for question in sorted(questions, key=lambda one: one.stamp_ns):

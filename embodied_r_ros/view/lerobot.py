@@ -7,18 +7,14 @@ Layout and columns: https://huggingface.co/docs/lerobot/lerobot-dataset-v3.
 from __future__ import annotations
 
 from collections import defaultdict
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 import json
-import os
-import shutil
 from typing import Any, TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.bags.reader import open_bag
 from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, InputError
-from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.episodes.episode import read_as_recorded, read_marks
 from embodied_r_ros.questions.proofs import recorded_questions
 from embodied_r_ros.types.geometry import NS_PER_S
@@ -36,7 +32,7 @@ from embodied_r_ros.view.lerobot_frames import (
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from embodied_r_ros.bags.reader import BagReader
@@ -119,7 +115,7 @@ class LeRobotExport:
 
         Raises:
             ConfigError: A library is missing.
-            InputError: The disk does not take it.
+            OSError: The disk does not take it.
         """
         _libraries()
         try:
@@ -296,7 +292,8 @@ class LeRobotExport:
         """Write what the dataset says of itself.
 
         Raises:
-            InputError: No recording is in it, or the disk does not take it.
+            InputError: No recording is in it.
+            OSError: The disk does not take it.
         """
         if not self._rows:
             msg = 'no recording could be exported'
@@ -309,7 +306,7 @@ class LeRobotExport:
         stats = {name: one.figures(shapes.get(name, (-1,))) for name, one in self._stats.items()}
         for name, content in (('stats', stats), ('info', self._info())):
             text = json.dumps(content, indent=4) + '\n'
-            write_whole(self.out / 'meta' / f'{name}.json', text, makes_folder=True)
+            (self.out / 'meta' / f'{name}.json').write_text(text, encoding='utf-8')
 
     def _info(self) -> dict[str, Any]:
         features: dict[str, Any] = {
@@ -421,32 +418,5 @@ def _task_table(tasks: Sequence[str]) -> Any:
 def _write_table(path: Path, table: Any) -> None:
     from pyarrow import parquet
 
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        parquet.write_table(table, path)
-    except OSError as error:
-        msg = f'cannot write {path}: {error}'
-        raise InputError(msg) from None
-
-
-@contextmanager
-def dataset_folder(out: Path) -> Iterator[Path]:
-    """A folder that takes its name once the dataset in it is whole.
-
-    Raises:
-        InputError: There is something of that name, or the disk does not take it.
-    """
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        msg = f'{out} is not an empty folder: remove it, or choose another'
-        raise InputError(msg)
-    unfinished = out.with_name(f'.{out.name}.{os.getpid()}.unfinished')  # of two, one is first
-    shutil.rmtree(unfinished, ignore_errors=True)
-    try:
-        unfinished.mkdir(parents=True)
-        yield unfinished
-        unfinished.replace(out)
-    except OSError as error:
-        msg = f'cannot write to {out}: {error.strerror}'
-        raise InputError(msg) from None
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(table, path)

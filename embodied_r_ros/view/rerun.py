@@ -137,6 +137,8 @@ def _text_views(make: Any, contents: ViewContents) -> tuple[list[Any], list[int]
 
 _KEYFRAME = 'embodied_r_msgs/msg/Keyframe'
 _APPLICATION = 'embodied_r'
+_FLUSH_S = 20.0  # the thread that writes may have died of a full disk
+_FOOTER, _FOOTER_AT = b'FOOT', slice(-8, -4)
 _VIEWER = 'import sys; from rerun_cli.__main__ import main; sys.exit(main())'
 
 
@@ -180,6 +182,9 @@ def show(bag: Path, save: Path) -> dict[str, int]:
         except RuntimeError as error:
             msg = f'cannot write {save}: {error}'
             raise InputError(msg) from None
+        if unfinished.read_bytes()[_FOOTER_AT] != _FOOTER:  # which Rerun only logs
+            msg = f'cannot write {save}: its end does not fit on the disk'
+            raise InputError(msg)
     return counts
 
 
@@ -291,7 +296,7 @@ class _View:
 
     def end(self) -> None:
         """Send all that waits."""
-        self._stream.flush()
+        self._stream.flush(timeout_sec=_FLUSH_S)
         self._stream.disconnect()
 
     def look(

@@ -1,109 +1,144 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verbs that write files are killed, or have a full disk: nothing half-written has its name."""
+"""Commands that write files are killed, or are two at once: nothing half-written has its name."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 import os
-import resource
+from random import Random
 import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.files import write_whole
 import pytest
 
-from test.episodes.datasets import CAMERA, lerobot_v2, MAPPING
+from test.cli.writing import run, WRITING
 from test.test_architecture import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-SAMPLE = str(ROOT / 'samples' / 'indoor' / 'episode_00000')
-# A process that is killed right before a file or folder of its output gets its name.
-KILLED = """
-import os, signal, sys
-out = sys.argv[1]
+# Runs a command, and kills itself: right before something of its output gets its name, or after so
+# many seconds. It says how long it took.
+PROCESS = """
+import os, signal, sys, test, threading, time
+test.__path__.append(sys.argv[1])
+from test.cli.writing import run
+out, moment = sys.argv[2], sys.argv[3]
+
+def end(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
 
 def see(event, arguments):
     if event == 'os.rename' and os.fspath(arguments[1]).startswith(out):
-        os.kill(os.getpid(), signal.SIGKILL)
+        end()
 
-sys.addaudithook(see)
-from embodied_r_ros.cli.main import main
-sys.exit(main(sys.argv[2:]))
+if moment == 'rename':
+    sys.addaudithook(see)
+elif moment != 'never':
+    threading.Timer(float(moment), end).start()
+begin = time.monotonic()
+code = run(sys.argv[4:])
+print('', time.monotonic() - begin)
+sys.exit(code)
 """
-VERBS = {
-    'map': (['map', SAMPLE, '--out', 'OUT/m.json', '--picture', 'OUT/m.png'], 'm.json'),
-    'lerobot': (['episodes', 'export', 'lerobot', SAMPLE, '--rate', '2', '--out', 'OUT/d'], 'd'),
-    'foxglove': (['episodes', 'export', 'foxglove', SAMPLE, '--out', 'OUT/d'], 'd/*.mcap'),
-    'questions': (['questions', SAMPLE, '--out', 'OUT/rows.jsonl'], 'rows.jsonl'),
-    'demos': (['demos', 'import', 'SET', '--mapping', 'MAPPING', '--out', 'OUT/b'], 'b/ep*'),
-    'ask': (
-        ['ask', SAMPLE, 'What can you see?', '--perceiver', 'classical'],
-        'embodied*/*/*.json',
-    ),
-    'view': (['view', SAMPLE, '--save', 'OUT/v.rrd'], 'v.rrd'),
-}
+KILLS = 6
+OFTEN_KILLED = ('demos', 'foxglove', 'recover')
+ALWAYS = ('map', 'lerobot', 'questions', 'ask', 'view')
+NAMES = [
+    name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in WRITING
+]
 
 
-@pytest.mark.parametrize('verb', VERBS)
-def test_a_verb_that_is_killed_leaves_nothing_half_written(tmp_path: Path, verb: str) -> None:
-    words, pattern = VERBS[verb]
-    out = tmp_path / 'out'
-    out.mkdir()
-    (tmp_path / 'mapping.yaml').write_text(f'{MAPPING}image: {CAMERA}\n')
-    if verb == 'demos':
-        lerobot_v2(tmp_path / 'set')
-    if verb == 'view':
-        pytest.importorskip('rerun')
-    places = {'SET': tmp_path / 'set', 'MAPPING': tmp_path / 'mapping.yaml'}
-    arguments = [str(places.get(word, word)).replace('OUT', str(out)) for word in words]
-    environment = {**os.environ, 'PYTHONPATH': str(ROOT), 'XDG_CACHE_HOME': str(out)}
-    command = [sys.executable, '-c', KILLED, str(out), *arguments]
-    run = subprocess.run(command, env=environment, capture_output=True, timeout=300, check=False)
-    assert run.returncode == -signal.SIGKILL, run.stderr
-    assert not list(out.glob(pattern))
-    command[3] = '/nowhere'
-    again = subprocess.run(command, env=environment, capture_output=True, timeout=300, check=False)
-    assert again.returncode == 0, again.stderr
-    assert list(out.glob(pattern))
+def start(folder: Path, name: str, moment: str) -> subprocess.Popen[str]:
+    out = str(folder / 'out')
+    command = [sys.executable, '-c', PROCESS, str(ROOT / 'test'), out, moment]
+    return subprocess.Popen(
+        [*command, *WRITING[name].command(folder)],
+        env={**os.environ, 'PYTHONPATH': str(ROOT), 'XDG_CACHE_HOME': out},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
-@contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """A disk that is full after so many bytes of each file."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, before)
+def prepared(folder: Path, name: str) -> Path:
+    (folder / 'out').mkdir(parents=True)
+    WRITING[name].prepare(folder)
+    return folder
 
 
-def test_a_map_whose_picture_does_not_fit_on_the_disk_is_not_left(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize('name', NAMES)
+def test_a_verb_that_is_killed_leaves_nothing_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    words = ['map', SAMPLE, '--out', str(tmp_path / 'm.json')]
-    assert main(words) == 0
-    size = (tmp_path / 'm.json').stat().st_size
-    (tmp_path / 'm.json').unlink()
-    capsys.readouterr()
-    picture = tmp_path / 'm.png'
-    with files_of_at_most(size):
-        assert main([*words, '--picture', str(picture)]) == 2
-    assert f'cannot write {picture}: File too large' in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-    (tmp_path / 'm.json').write_text('before')
-    with files_of_at_most(size - 1):
-        assert main([*words, '--picture', str(picture)]) == 2
-    assert [path.name for path in tmp_path.iterdir()] == ['m.json']
-    assert (tmp_path / 'm.json').read_text() == 'before'
+    writing = WRITING[name]
+    process = start(prepared(tmp_path, name), name, 'rename')
+    _, told = process.communicate(timeout=300)
+    if writing.renames:
+        assert process.returncode == -signal.SIGKILL, told
+    made = writing.made(tmp_path)
+    assert writing.renames == (not made)
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'out'))
+    assert run(writing.command(tmp_path)) == 0
+    assert writing.made(tmp_path)
+
+
+def kill_at_any_moment(folder: Path, name: str, kills: int) -> None:
+    writing, rng = WRITING[name], Random(name)
+    process = start(prepared(folder / 'whole', name), name, 'never')
+    said, told = process.communicate(timeout=300)
+    assert process.returncode == 0, told
+    seconds, count = float(said.split()[-1]), len(writing.made(folder / 'whole'))
+    killed = prepared(folder / 'killed', name)
+    for _ in range(kills):
+        process = start(killed, name, str(rng.uniform(0.0, seconds)))
+        process.communicate(timeout=300)
+        assert process.returncode in {-signal.SIGKILL, 0}
+        if len(writing.made(killed)) == count:
+            return
+    process = start(killed, name, 'never')
+    _, told = process.communicate(timeout=300)
+    assert process.returncode == 0, told
+    assert len(writing.made(killed)) == count
+
+
+@pytest.mark.parametrize('name', OFTEN_KILLED)
+def test_a_verb_may_be_killed_at_any_moment(tmp_path: Path, name: str) -> None:
+    kill_at_any_moment(tmp_path, name, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize('name', WRITING)
+def test_every_verb_may_be_killed_at_any_moment(tmp_path: Path, name: str) -> None:
+    kill_at_any_moment(tmp_path, name, KILLS)
+
+
+def write_at_once(folder: Path, name: str) -> None:
+    writing = WRITING[name]
+    prepared(folder, name)
+    processes = [start(folder, name, 'never') for _ in range(2)]
+    told = [process.communicate(timeout=300)[1] for process in processes]
+    codes = [process.returncode for process in processes]
+    assert 0 in codes, told
+    for code, text in zip(codes, told, strict=True):
+        errors = [line for line in text.splitlines() if ': error: ' in line or 'failed: ' in line]
+        assert len(errors) == (code != 0), text
+        assert 'Traceback' not in text
+    assert writing.made(folder)
+
+
+@pytest.mark.parametrize('name', ['questions', 'demos'])
+def test_of_two_at_once_one_waits_or_says_why_not(tmp_path: Path, name: str) -> None:
+    write_at_once(tmp_path, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', WRITING)
+def test_of_any_two_at_once_one_waits_or_says_why_not(tmp_path: Path, name: str) -> None:
+    write_at_once(tmp_path, name)
 
 
 WRITER = """

@@ -441,6 +441,27 @@ def test_a_damaged_list_of_v3_is_refused(
     assert_refused(tmp_path, capsys, named)
 
 
+@pytest.mark.parametrize('count', [600, 600_000])
+def test_a_text_that_is_repeated_without_end_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int
+) -> None:
+    """Some hundred bytes in the file; as texts 600 MB, or 600 GB."""
+    import pyarrow
+    from pyarrow import parquet
+
+    lerobot_v3(tmp_path / 'set')
+    path = tmp_path / 'set' / V3_META
+    rows = parquet.read_table(path, partitioning=None)
+    text = pyarrow.DictionaryArray.from_arrays(
+        pyarrow.array([0] * 2 * count, 'int32'), pyarrow.array(['x' * 1_000_000])
+    )
+    tasks = pyarrow.ListArray.from_arrays(pyarrow.array([0, count, 2 * count], 'int32'), text)
+    rows = rows.set_column(rows.schema.get_field_index('tasks'), 'tasks', tasks)
+    parquet.write_table(rows, path, compression='zstd', store_schema=False)
+    assert path.stat().st_size < 100_000
+    assert_refused(tmp_path, capsys, V3_META, "'tasks' has", 'bytes: expected at most 500,000,000')
+
+
 def test_episodes_that_have_images_in_common_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

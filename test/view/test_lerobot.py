@@ -12,13 +12,13 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.bags.reader import open_bag
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.files import whole_folder
 from embodied_r_ros.episodes.demonstrations import read_demonstration
 from embodied_r_ros.episodes.import_lerobot import VideoFrames
 from embodied_r_ros.episodes.import_lerobot_metadata import LeRobotMetadata
 from embodied_r_ros.episodes.label_check import append_label, read_scope
 from embodied_r_ros.types.episodes import Label, LabelKind, LabelVerdict, WrittenQuestion
 from embodied_r_ros.types.images import encode_image, EncodedImage
-from embodied_r_ros.view.lerobot import dataset_folder
 import numpy as np
 import pytest
 
@@ -327,10 +327,10 @@ def test_of_two_that_export_to_one_folder_one_does(
 ) -> None:
     out = tmp_path / 'out'
     with ExitStack() as late:
-        second = late.enter_context(dataset_folder(out))
+        second = late.enter_context(whole_folder(out))
         (second / 'file').write_text('second')
         monkeypatch.setattr('os.getpid', lambda: 1)
-        with dataset_folder(out) as first:
+        with whole_folder(out) as first:
             (first / 'file').write_text('first')
         with pytest.raises(InputError, match=r'cannot write to .*out: '):
             late.close()

@@ -22,6 +22,7 @@ import re
 import sys
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.common.settings import read_yaml
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
@@ -55,7 +56,7 @@ from training.data.tasks import expand_pattern
 from training.run.command import run_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from embodied_r_ros.questions.map_kinds import MapMoment
     from embodied_r_ros.questions.row import Row
@@ -510,25 +511,25 @@ def write_calls(folder: Path, train: int, test: int, seed: int) -> Counter[str]:
     wanted = {'train': train, 'test': test}
     rows: dict[str, list[CallRow]] = {'train': [], 'test': []}
     config = QuestionsConfig(seed=seed, test_share=min(0.5, max(0.05, 5 * test / (train + test))))
-    with gzip.open(folder / 'scenes.jsonl.gz', 'wt', encoding='utf-8') as scenes:
-        number = 0
-        while any(len(rows[split]) < wanted[split] for split in wanted):
-            split = split_of(f'calls-{seed}-{number}', config)
-            split = 'test' if split == 'test' else 'train'
-            if len(rows[split]) < wanted[split]:
-                place, own = writer.rows_of_room(number, split)
-                rows[split] += (
-                    own[:: max(1, len(own) // _OF_TEST_ROOM)] if split == 'test' else own
-                )
-                value = {'scene': f'room-{seed}-{number}', 'map': place.to_json()}
-                scenes.write(json.dumps(value, separators=(',', ':')) + '\n')
-            number += 1
+    scenes, number = [], 0
+    while any(len(rows[split]) < wanted[split] for split in wanted):
+        split = split_of(f'calls-{seed}-{number}', config)
+        split = 'test' if split == 'test' else 'train'
+        if len(rows[split]) < wanted[split]:
+            place, own = writer.rows_of_room(number, split)
+            rows[split] += own[:: max(1, len(own) // _OF_TEST_ROOM)] if split == 'test' else own
+            scenes.append({'scene': f'room-{seed}-{number}', 'map': place.to_json()})
+        number += 1
+    _write_lines(folder / 'scenes.jsonl.gz', scenes)
     for split, count in wanted.items():
         Random(seed).shuffle(rows[split])
-        with gzip.open(folder / f'{split}.jsonl.gz', 'wt', encoding='utf-8') as file:
-            for row in rows[split][:count]:
-                file.write(json.dumps(asdict(row), separators=(',', ':')) + '\n')
+        _write_lines(folder / f'{split}.jsonl.gz', map(asdict, rows[split][:count]))
     return writer.left_out
+
+
+def _write_lines(path: Path, values: Iterable[dict[str, Any]]) -> None:
+    lines = (json.dumps(value, separators=(',', ':')) + '\n' for value in values)
+    write_whole(path, gzip.compress(''.join(lines).encode()))
 
 
 def _run(args: argparse.Namespace) -> int:

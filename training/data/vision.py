@@ -19,6 +19,7 @@ from embodied_r_ros.bags.messages import IMAGE_TYPES
 from embodied_r_ros.bags.reader import open_bag, topics_of_type
 from embodied_r_ros.bags.sources import find_bags, open_source
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.episodes.episode import episode_id_of, read_keyframes
 from embodied_r_ros.questions.row import read_rows, Row
 from embodied_r_ros.reasoning import prompts
@@ -118,8 +119,7 @@ def save_images(rows: Iterable[Row], bags: Sequence[Path], folder: Path) -> int:
         if not files:
             continue
         for stamp_ns, image in _images_at(bag, files):
-            files[stamp_ns].parent.mkdir(parents=True, exist_ok=True)
-            files[stamp_ns].write_bytes(prompts.shown_image(image).data)
+            write_whole(files[stamp_ns], prompts.shown_image(image).data, makes_folder=True)
             count += 1
     if not count:
         msg = f'{", ".join(map(str, bags))}: no image at the stamp of any row'

@@ -48,6 +48,9 @@ def _ended(name: str, run: Callable[[], int]) -> int:
     except EmbodiedRError as error:
         sys.stderr.write(f'{name}: error: {error}\n')
         return 2 if isinstance(error, InputError) else 1
+    except OSError as error:  # such as a disk that is full
+        sys.stderr.write(f'{name}: failed: {" ".join(str(error).split())}\n')
+        return 1
 
 
 # What steps import that takes seconds, and is no module that is run itself.
@@ -114,11 +117,33 @@ def run_recipe(name: str, train: Callable[..., None], *arguments: type[Any]) -> 
         return 2
 
     def run() -> int:
-        with _alone(values[-1]):
+        with _alone(values[-1]), weights_in(Path(values[-1].output_dir)):
             train(*values)
         return 0
 
     return _ended(name, run)
+
+
+@contextmanager
+def weights_in(folder: Path) -> Iterator[None]:
+    """Turn what libraries raise where a disk is full into a line that names the folder.
+
+    Raises:
+        InputError: Weights cannot be read or written.
+    """
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (RuntimeError, SafetensorError) as error:
+        is_of_torch = isinstance(error, RuntimeError)
+        if isinstance(error, EmbodiedRError) or (is_of_torch and _TORCH_WRITES not in str(error)):
+            raise
+        msg = f'cannot read or write weights in {folder}: {" ".join(str(error).split())}'
+        raise InputError(msg) from None
+
+
+_TORCH_WRITES = 'PytorchStreamWriter'
 
 
 @contextmanager

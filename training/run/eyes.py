@@ -14,6 +14,7 @@ from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.common.files import whole_folder
 import torch
 from transformers import (
     AutoModelForCausalLM,
@@ -24,7 +25,7 @@ from transformers import (
     LlavaProcessor,
 )
 
-from training.run.command import run_command
+from training.run.command import run_command, weights_in
 from training.run.models import load_tokenizer, model_folder, SAFELY
 
 if TYPE_CHECKING:
@@ -107,8 +108,9 @@ def _run(args: argparse.Namespace) -> int:
     folder = model_folder(args.model)
     torch.manual_seed(args.seed)
     model, processor = with_eyes(folder, EyesSize())
-    model.save_pretrained(args.out)
-    processor.save_pretrained(args.out)
+    with weights_in(args.out), whole_folder(args.out) as unfinished:
+        model.save_pretrained(unfinished)
+        processor.save_pretrained(unfinished)
     count = sum(weight.numel() for weight in model.parameters())
     sys.stderr.write(f'{args.out}: {count / 1e6:.1f} million parameters\n')
     return 0
@@ -118,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Build it, and save it in a folder."""
     parser = argparse.ArgumentParser(prog='training.run.eyes', description=__doc__)
     parser.add_argument('model', metavar='MODEL', help='folder of a language model')
-    parser.add_argument('out', type=Path, metavar='OUT', help='folder for the new one')
+    parser.add_argument('out', type=Path, metavar='OUT', help='new or empty folder for it')
     parser.add_argument('--seed', type=int, default=0, help='of its random weights')
     return run_command(parser, _run, arguments)
 
