@@ -79,7 +79,7 @@ extras = {
     'demos': ['yourdfpy', 'pyarrow', 'av'],
     # colcon runs pytest for a package that asks for it here.
     'test': ['pytest', 'pytest-timeout', 'pytest-xdist', 'hypothesis', 'onnx', 'selenium'],
-    'dev': ['ruff', 'mypy', 'types-PyYAML', 'types-tqdm', 'matplotlib'],
+    'dev': ['ruff', 'mypy', 'types-PyYAML', 'types-tqdm'],
 }
 
 

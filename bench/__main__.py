@@ -2,8 +2,7 @@
 """`python -m bench [NAME [OPTION…]]`: measure speed and quality against baselines and budgets.
 
 Without a name, all benches run as they are, each in a process of its own, but for the soak, which
-takes its time, the boot, which needs an installation, and those that need files;
-with one, its options are listed by --help.
+takes its time, and those that need files; with one, its options are listed by --help.
 Exit code 1 says that a budget is not met, or that a bench did not come to its end.
 """
 
@@ -25,19 +24,15 @@ if TYPE_CHECKING:
 
 # Name -> what it measures. A bench is a module with add_arguments(parser) and main(args) -> int.
 BENCHES = {
-    'arm_loop': 'trials of the simulated arm without a model: ceiling and floor',
     'arm_policy': 'trials of the simulated arm that a text policy leads, beside its ceiling',
     'asking': 'a question over ROS with 32 deltas: time to the first text',
-    'boot': 'the systemd unit is started as by a boot: time to a fresh answer',
     'faults': 'model servers that die, hang and lie: callbacks of the nodes, answers, recovery',
     'episodes': 'what a recording loses when it is killed or cut, and how long repair takes',
     'fleet': 'recordings on Ray: overhead, cores, 100,000 that take no time',
     'keyframes': 'overlap against rendered truth, time per image, rate from a bag',
-    'keypoints': 'keypoints of demonstrations against those known by construction',
     'live': 'a live camera over DDS: images lost, latency, share of a core',
     'motion': 'motion between keyframes without odometry, rendered and real, and its time',
     'perception': 'motion and items of the classical perceiver against rendered truth',
-    'placing': 'where things on a table are said to be, against where they are',
     'recovery': 'nodes, model server and camera fail: time back to a fresh answer',
     'rows': 'rows from bags: times real time, and memory by the number of bags',
     'questions': 'plain questions of people about recordings: right, unknown, wrong',
@@ -48,7 +43,7 @@ BENCHES = {
 }
 
 
-_ALONE = {'soak', 'boot', 'questions'}
+_ALONE = {'soak', 'questions'}
 _ROOT = Path(__file__).resolve().parents[1]
 
 

@@ -34,7 +34,6 @@ from embodied_r_ros.questions.wordings import FACINGS
 from embodied_r_ros.reasoning.question import Question
 from embodied_r_ros.serving.profiles import load_profile, Profile
 from embodied_r_ros.serving.servers import ModelServers
-from matplotlib.figure import Figure
 
 from bench.faulty_server import FaultyServer, free_port
 from bench.live import RATE_HZ, start_camera, Stream
@@ -43,13 +42,11 @@ from bench.soak_record import ANSWERED, budgets_of, growths, Record, Request, Sa
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator
     import subprocess
 
     from embodied_r_ros.nodes.demo.client import DemoClient
-    from matplotlib.axes import Axes
 
-    from bench.soak_record import SoakSample
 
 _NODES = (
     'keyframe_extractor',
@@ -116,44 +113,6 @@ class ShippedServer:
         self._servers.close()
 
 
-def write_plot(path: Path, record: Record, title: str) -> None:
-    """Write the picture (PNG or SVG, by the suffix), under a temporary name first."""
-    figure = Figure(figsize=(10, 11), layout='constrained')
-    memory, handles, latency, drops = figure.subplots(4, 1, sharex=True)
-    _lines(memory, record, lambda sample: sample.memory_mb, 'memory [MB]')
-    _lines(handles, record, lambda sample: sample.handles, 'open handles')
-    _latencies(latency, record)
-    _lines(drops, record, lambda sample: sample.drops, 'dropped since the start')
-    drops.set_xlabel('minutes')
-    for axes in (memory, handles, latency, drops):
-        for t_s in record.restarts_s:
-            axes.axvline(t_s / 60, color='#cccccc', linewidth=0.8, zorder=0)
-        axes.set_ylim(bottom=0)
-        if axes.get_legend_handles_labels()[1]:
-            axes.legend(fontsize='small', loc='upper left', bbox_to_anchor=(1, 1))
-    figure.suptitle(f'{title}; grey: the model server is started anew', fontsize='medium')
-    unfinished = path.with_name(f'.unfinished-{path.name}')
-    figure.savefig(unfinished, dpi=110)
-    unfinished.replace(path)
-
-
-def _lines(
-    axes: Axes, record: Record, values: Callable[[SoakSample], Mapping[str, float]], label: str
-) -> None:
-    names = sorted({name for sample in record.samples for name in values(sample)})
-    for name in names:
-        points = [(s.t_s / 60, values(s)[name]) for s in record.samples if name in values(s)]
-        axes.plot(*zip(*points, strict=True), label=name, linewidth=1.2)
-    axes.set_ylabel(label)
-
-
-def _latencies(axes: Axes, record: Record) -> None:
-    for pairs, name in ((record.keyframes, 'keyframe'), (record.answers(), 'answer')):
-        minutes, seconds = [t_s / 60 for t_s, _ in pairs], [value for _, value in pairs]
-        axes.plot(minutes, seconds, '.', markersize=3, label=name)
-    axes.set_ylabel('latency [s]')
-
-
 @dataclass(frozen=True)
 class Plan:
     """What happens when."""
@@ -174,7 +133,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--sample', type=float, default=5.0, metavar='S', help='between samples')
     light = 'shipped: what `embedded` serves; light: a server without a model, for small machines'
     add('--server', choices=('shipped', 'light'), default='shipped', help=light)
-    add('--out', type=Path, default=Path('out/soak'), help='folder of soak.json and soak.png')
+    add('--out', type=Path, default=Path('out/soak'), help='folder of soak.json')
 
 
 def main(args: argparse.Namespace) -> int:
@@ -193,7 +152,6 @@ def main(args: argparse.Namespace) -> int:
     unfinished = file.with_name(f'.unfinished-{file.name}')
     unfinished.write_text(json.dumps(report, indent=1) + '\n', encoding='utf-8')
     unfinished.replace(file)
-    write_plot(args.out / 'soak.png', record, f'{args.minutes:.3g} minutes')
     answered, unreadable = (
         sum(request.outcome == outcome for request in record.requests)
         for outcome in (ANSWERED, UNREADABLE)

@@ -11,7 +11,7 @@ from bench.__main__ import main
 
 @pytest.mark.parametrize(
     ('name', 'option'),
-    [('training', '--steps'), ('training', '--prompts'), ('keypoints', '--episodes')],
+    [('training', '--steps'), ('training', '--prompts')],
 )
 @pytest.mark.parametrize('count', ['0', '-1', 'some'])
 def test_count_of_nothing_is_refused(

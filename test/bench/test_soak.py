@@ -12,7 +12,6 @@ import pytest
 
 pytest.importorskip('rclpy')
 pytest.importorskip('embodied_r_msgs.msg')
-pytest.importorskip('matplotlib')
 
 from typing import TYPE_CHECKING
 
@@ -171,7 +170,6 @@ def test_a_few_seconds_of_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         code = main(['soak', *plan, '--server', 'light', '--out', str(out)])
     found = json.loads((out / 'soak.json').read_text())
     assert code == (0 if all(budget['is_met'] for budget in found['budgets']) else 1)
-    assert (out / 'soak.png').read_bytes().startswith(b'\x89PNG')
     assert NODES | {'model server'} == set(found['samples'][-1]['memory_mb'])
     for sample in found['samples']:
         assert all(value > 1 for value in sample['memory_mb'].values())

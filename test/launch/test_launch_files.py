@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,6 @@ from launch.launch_description_sources import get_launch_description_from_python
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 
-from bench.boot import ServiceSocket
 from test.chat_server import ChatServer, Script
 from test.nodes.graph import wait_for
 from test.nodes.test_keyframe_extractor import Camera, view
@@ -88,6 +88,41 @@ RVIZ = f"""#!{sys.executable}
 import os, pathlib, sys
 pathlib.Path(os.environ['RVIZ_NOTE']).write_text(chr(10).join(sys.argv))
 """
+
+
+class ServiceSocket:
+    """The socket of a service manager: remembers when it heard what first."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._first: dict[str, float] = {}
+        self._changed = threading.Condition()
+
+    def wait_for(self, state: str, timeout_s: float) -> float:
+        """When a state was heard first, in the monotonic clock [s]; NaN: it was not, in time."""
+        with self._changed:
+            self._changed.wait_for(lambda: state in self._first, timeout_s)
+            return self._first.get(state, float('nan'))
+
+    def __enter__(self) -> ServiceSocket:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(self.path))
+        threading.Thread(target=self._hear, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def _hear(self) -> None:
+        while True:
+            try:
+                text = self._socket.recv(65_536).decode()
+            except OSError:
+                return
+            with self._changed:
+                for state in text.splitlines():
+                    self._first.setdefault(state, time.monotonic())
+                self._changed.notify_all()
 
 
 @pytest.fixture
