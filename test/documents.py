@@ -31,7 +31,7 @@ PAGES = [
 CONFIGS = sorted((ROOT / 'training/configs').rglob('*.yaml'))
 # Options that name what a command writes.
 _OUTPUTS = {'--out', '--output_dir', '--json', '--html', '--picture', '--save', '--export'}
-_WRITES_LAST = {'training.release', 'training.run.eyes'}
+_WRITES_LAST = {'training.release'}
 _MADE_BY_MAKE = {'demo': 'out/demo', 'circle': 'out/circle'}
 _FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir()} - {'embodied_r_msgs'}
 _PROMPT = re.compile(r'^[\w-]+\$ +')

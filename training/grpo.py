@@ -20,7 +20,6 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 from accelerate.utils import is_peft_model
-from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.chat.settings import ChatConfig, model_digest
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.serving.server_process import swap_adapters
@@ -38,7 +37,7 @@ from training.run.command import run_recipe
 from training.run.manifest import checkpoint_of, manifest_in, manifest_of
 from training.run.models import evaluation_rows, load_tokenizer, model_folder, SAFELY
 from training.run.monitor import GradientGuard, Monitor, ZERO_VARIANCE
-from training.run.rewards import require_finite, three_rewards, workspace_reward
+from training.run.rewards import require_finite, three_rewards
 from training.run.shared_prefix import share_prefixes
 
 if TYPE_CHECKING:
@@ -97,13 +96,9 @@ def stage_at(stages: Sequence[Stage], step: int, steps: int) -> int:
 class RewardSchedule(TrainerCallback):  # type: ignore[misc]
     """Sets the trainer's reward weights before each step's completions are generated."""
 
-    def __init__(self, stages: Sequence[Stage], more: Sequence[float] = ()) -> None:
-        """Give the stages, and the weights of further rewards, which are the same in all of them.
-
-        `trainer` is to be set before training.
-        """
+    def __init__(self, stages: Sequence[Stage]) -> None:
+        """Give the stages; `trainer` is to be set before training."""
         self.trainer: Any = None
-        self._more = tuple(more)
         self._stages = tuple(stages)
         self._stage = -1
 
@@ -114,9 +109,8 @@ class RewardSchedule(TrainerCallback):  # type: ignore[misc]
         if stage != self._stage:
             self._stage = stage
             weights = self._stages[stage].weights
-            own = len(self.trainer.reward_funcs) - len(self._more)  # without a judge, two
-            every = (*weights[:own], *self._more)
-            self.trainer.reward_weights = torch.tensor(every, dtype=torch.float32)
+            own = weights[: len(self.trainer.reward_funcs)]  # without a judge, two
+            self.trainer.reward_weights = torch.tensor(own, dtype=torch.float32)
             shown = ' : '.join(f'{weight:.2f}' for weight in weights)
             sys.stderr.write(
                 f'\ngrpo: step {state.global_step}: stage {stage + 1} of {len(self._stages)},'
@@ -309,9 +303,7 @@ def trainer_of(
         # TRL pads prompts on the left, but has the processor say which tokens are of images:
         # padded on the right, as many processors are saved, positions would be those of others.
         processor.tokenizer.padding_side = 'left'
-    weight = arguments.workspace_weight
-    schedule = RewardSchedule(parse_stages(arguments.stages), [weight] if weight else ())
-    inside = [workspace_reward(load_robot(arguments.robot))] if weight else []
+    schedule = RewardSchedule(parse_stages(arguments.stages))
     adapter = LoraConfig(
         r=arguments.lora_rank, lora_alpha=2 * arguments.lora_rank, target_modules='all-linear'
     )
@@ -321,7 +313,7 @@ def trainer_of(
     trainer = GroupTrainer(
         drops_equal=arguments.drop_zero_variance,
         model=arguments.model,
-        reward_funcs=[require_finite(reward) for reward in (*rewards, *inside)],
+        reward_funcs=[require_finite(reward) for reward in rewards],
         args=config,
         train_dataset=prompts,
         eval_dataset=evaluation_rows(validation_prompts(arguments, tokenizer), config, 'grpo'),

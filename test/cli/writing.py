@@ -216,6 +216,5 @@ WRITING = {
         _arm,
         ('trl',),
     ),
-    'eyes': Writing('training.run.eyes IN/model OUT/e', 'e', whole_model, model_in),
     'release': Writing('training.release IN/model OUT/r', 'r', whole_model, model_in),
 }

@@ -21,8 +21,8 @@ EXPERIMENTS = sorted((CONFIGS / 'experiments').glob('arm-*.yaml'))
 RECIPES = [
     CONFIGS / f'{name}.yaml'
     for name in (
-        'arm-sft', 'arm-trials-sft', 'arm-drawer-sft', 'arm-grpo', 'arm-vision-sft',
-        'arm-vision-grpo', 'qwen2.5-vl-7b-lora',
+        'arm-sft', 'arm-trials-sft', 'arm-drawer-sft', 'arm-grpo',
+        'qwen2.5-vl-7b-lora',
     )
 ]  # fmt: skip
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.arm.robot import load_robot, Robot
-from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.questions.row import read_rows, Row, write_rows
 import pytest
 
@@ -17,7 +16,6 @@ from training.data.arm_forms import as_perceived, in_form, main, open_ended, wit
 from training.data.arm_reader import read_arm
 from training.data.arm_traces import read_row
 from training.eval.grading import grade
-from training.run.rewards import workspace_reward
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,21 +76,6 @@ def test_an_open_question_is_answered_by_a_position() -> None:
 def test_a_position_is_rewarded_by_its_nearness(answer: str, accuracy: float) -> None:
     row = replace(WAYPOINT, answer_kind='text', options=(), solution='(0.100, 0.200, 0.300)')
     assert grade(row, reply_text(answer)).accuracy == pytest.approx(accuracy)
-
-
-def test_positions_inside_the_workspace_are_rewarded() -> None:
-    reward = workspace_reward(load_robot('sawyer_sim'))
-    inside, outside = '(0.100, 0.000, 0.150)', '(0.100, 0.000, 0.900)'
-    answers = ['A', 'B', outside, 'C', 'nowhere']
-    columns = {
-        'question': ['Where?'] * 5,
-        'options': [[inside, outside, 'up']] * 2 + [[]] + [[inside, outside, 'up'], []],
-        'solution': ['A'] * 5,
-    }
-    completions = [[{'role': 'assistant', 'content': reply_text(answer)}] for answer in answers]
-    assert reward(completions, **columns) == [1.0, 0.0, 0.0, 0.0, 0.0]
-    with pytest.raises(InputError, match="robot 'mine' has no workspace"):
-        workspace_reward(Robot('mine'))
 
 
 def test_a_file_of_rows_is_put_into_a_form(

@@ -24,7 +24,6 @@ from training.data.grpo import GrpoArguments, training_prompts
 from training.data.selection import rows_of_kinds
 from training.data.sft import examples, SftArguments
 from training.experiment import read_experiment
-from training.grpo import parse_stages, RewardSchedule
 from training.run.models import load_tokenizer
 
 if TYPE_CHECKING:
@@ -76,11 +75,8 @@ def test_the_stage_of_the_drawer_is_as_the_one_before_but_for_its_rows() -> None
         assert getattr(drawer_config, name) == getattr(trials_config, name)
 
 
-def test_reinforcement_recipe_runs_with_a_reward_for_the_workspace(
-    rows: Path, tmp_path: Path
-) -> None:
+def test_reinforcement_recipe_runs(rows: Path, tmp_path: Path) -> None:
     more = ['--model', str(shared_path('models', 'arm')), '--samples', '']
-    more += ['--workspace_weight', '0.1']
     more += ['--per_device_train_batch_size', '4', '--gradient_accumulation_steps', '1']
     more += ['--num_generations', '4', '--max_completion_length', '8']
     said = run('grpo', 'arm-grpo.yaml', rows, tmp_path / 'grpo', *more)
@@ -108,7 +104,6 @@ def test_every_ablation_of_the_paper_has_its_experiment() -> None:
     names = {path.stem.removeprefix('arm-') for path in EXPERIMENTS}
     assert names >= {
         'question-types', 'open-ended', 'advantages', 'metadata', 'reasoning', 'cold-start',
-        'workspace',
     }  # fmt: skip
 
 
@@ -144,17 +139,3 @@ def test_answers_alone_have_no_reasoning(rows: Path) -> None:
     texts = [made['completion'][0]['content'] for made in examples(arguments, 'train', 0)]
     assert texts
     assert all(text.startswith('<think> </think><answer> ') for text in texts)
-
-
-def test_further_rewards_keep_their_weight_in_every_stage() -> None:
-    class Trainer:
-        reward_funcs = (None,) * 4  # three, and that of the workspace
-        reward_weights: Any = None
-
-    class State:
-        global_step, max_steps = 0, 10
-
-    schedule = RewardSchedule(parse_stages(['1 x 1:1:0']), [0.25])
-    schedule.trainer = Trainer()
-    schedule.on_step_begin(None, State(), None)
-    assert schedule.trainer.reward_weights.tolist() == [0.5, 0.5, 0.0, 0.25]

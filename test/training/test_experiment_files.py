@@ -23,7 +23,7 @@ def output_paths() -> set[str]:
     told = '\n'.join(page.read_text() for page in pages)
     found = set(re.findall(r'--out(?:put_dir)? ([\w./$-]+)', told))
     found |= set(re.findall(r'git archive .*? -C ([\w./-]+)', told))
-    found |= set(re.findall(r'training\.(?:release|run\.eyes) \S+ (\S+)', told))
+    found |= set(re.findall(r'training\.release \S+ (\S+)', told))
     found |= {path.replace('$s', seed) for path in found if '$s' in path for seed in '012'}
     for recipe in re.findall(r'--config (training/configs/[\w.-]+\.yaml)', told):
         found.add(str(settings(ROOT / recipe).get('output_dir', '')))

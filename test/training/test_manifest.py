@@ -68,7 +68,6 @@ def test_run_goes_on_from_what_it_began_from() -> None:
         ({'rows': ['other.jsonl']}, "rows ['rows.jsonl'], not ['other.jsonl']"),
         ({'samples': 's.jsonl'}, "samples '', not 's.jsonl'"),
         ({'lora_rank': 4}, 'lora_rank 0, not 4'),
-        ({'workspace_weight': 0.5}, 'workspace_weight 0.0, not 0.5'),
         ({'stages': ['1 x 1:7:2']}, "stages ['1 x 7:3:0'], not ['1 x 1:7:2']"),
     ],
 )

@@ -37,9 +37,8 @@ from training import evaluate, experiment, grpo, sft
 from training.data.grpo import GrpoArguments, training_prompts
 from training.data.sft import SftArguments
 from training.data.vision import image_file, image_prompt, load_processor, main, rows_with_images
-from training.eval.generation import load_model, load_vision_model
-from training.run.eyes import main as make_eyes
-from training.run.models import load_tokenizer
+from training.eval import generation
+from training.run.models import is_vision_model, load_tokenizer
 from training.run.rewards import format_reward
 
 if TYPE_CHECKING:
@@ -170,43 +169,41 @@ def test_the_image_is_part_of_the_prompt_and_of_its_digest(folder: Path) -> None
         rows_with_images([replace(row, meta={})], folder / 'images')
 
 
-@pytest.fixture(scope='module')
-def eyes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A language model of random weights, with eyes."""
-    made = tmp_path_factory.mktemp('eyes')
-    save_language_model(made / 'language')
-    assert make_eyes([str(made / 'language'), str(made / 'eyes')]) == 0
-    return made / 'eyes'
+@pytest.fixture
+def eyes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A vision-language model of random weights; its processor is code of the test's own."""
+    made = tmp_path / 'eyes'
+    save_vision_language_model(made)
 
+    def stills(path: Path, min_pixels: int) -> Any:
+        del min_pixels
+        if not is_vision_model(path):
+            return load_processor(path, 0)  # refuses it
+        return AutoProcessor.from_pretrained(made, trust_remote_code=True)
 
-def test_eyes_leave_what_a_model_says_to_texts_as_it_is(eyes: Path) -> None:
-    language, tokenizer = load_model(eyes.parent / 'language')
-    model, processor = load_vision_model(eyes)
-    text = 'turned left, then the red cup was ahead'
-    with torch.no_grad():
-        told = language(**tokenizer(text, return_tensors='pt')).logits
-        same = model(**processor(text=text, return_tensors='pt')).logits
-    assert torch.equal(same[..., : told.shape[-1]], told)
+    for module in (sft, grpo, generation):
+        monkeypatch.setattr(module, 'load_processor', stills)
+    return made
 
 
 def test_supervised_training_with_images_moves_the_eyes_and_evaluation_shows_them(
     folder: Path, eyes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = ['--config', str(ROOT / 'training/configs/arm-vision-sft.yaml')]
+    given = ['--config', str(ROOT / 'training/configs/smoke-sft.yaml')]
     given += ['--rows', str(folder / 'rows.jsonl'), '--images', str(folder / 'images')]
     given += ['--model', str(eyes), '--output_dir', str(tmp_path / 'out'), '--max_steps', '2']
     given += ['--per_device_train_batch_size', '2', '--warmup_steps', '0', '--threads', '1']
     given += ['--report_to', 'none', '--bf16', 'false']
     sft.train(*TrlParser((SftArguments, SFTConfig)).parse_args_and_config(given))
     before, after = (load_file(path / 'model.safetensors') for path in (eyes, tmp_path / 'out'))
-    moved = [name for name in before if 'vision' in name and not before[name].equal(after[name])]
+    moved = [name for name in before if 'visual' in name and not before[name].equal(after[name])]
     assert len(moved) > 20
 
     asked = [str(tmp_path / 'out'), '--rows', str(folder / 'shown.jsonl'), '--limit', '4']
     asked += ['--judge', 'none', '--cache', 'none', '--max-tokens', '16']
     asked += ['--json', str(tmp_path / 'report.json')]
     pictures: list[Any] = []
-    processor = type(load_processor(tmp_path / 'out', 0))
+    processor = type(AutoProcessor.from_pretrained(eyes, trust_remote_code=True))
     read = processor.__call__
 
     def watch_call(self: Any, **given: Any) -> Any:
@@ -221,20 +218,27 @@ def test_supervised_training_with_images_moves_the_eyes_and_evaluation_shows_the
     assert json.loads((tmp_path / 'report.json').read_text())['n'] == 4
 
 
+@pytest.fixture
+def language(tmp_path: Path) -> Path:
+    """A language model of random weights."""
+    save_language_model(tmp_path / 'language')
+    return tmp_path / 'language'
+
+
 def test_a_language_model_is_shown_no_images(
-    folder: Path, eyes: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, language: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ['--model', str(eyes.parent / 'language'), '--rows', str(folder / 'shown.jsonl')]
+    asked = ['--model', str(language), '--rows', str(folder / 'shown.jsonl')]
     asked += ['--images', str(folder / 'images'), '--judge', 'none', '--cache', 'none']
     assert evaluate.main(asked) == 2
     assert 'reads text alone: name a vision-language model' in capsys.readouterr().err
 
 
 def test_a_vision_model_is_compared_with_one_that_is_told(
-    folder: Path, eyes: Path, tmp_path: Path
+    folder: Path, eyes: Path, language: Path, tmp_path: Path
 ) -> None:
     values = {
-        'models': {'told': str(eyes.parent / 'language'), 'shown': str(eyes)},
+        'models': {'told': str(language), 'shown': str(eyes)},
         'images': {'shown': str(folder / 'images')},
         'rows': {'arm': str(folder / 'shown.jsonl')},
         'limit': 3,
@@ -250,50 +254,18 @@ def test_a_vision_model_is_compared_with_one_that_is_told(
 
 
 @pytest.mark.slow
-def test_eyes_learn_by_reinforcement(
+def test_a_small_vision_language_model_is_trained_on_images(
     folder: Path, eyes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def likes_e(completions: Any, **_: Any) -> list[float]:
-        """Stands in for accuracy: weights of chance never have the format, so nothing counts."""
-        return [said[0]['content'].count('e') for said in completions]
-
-    def nothing(completions: Any, **_: Any) -> list[float]:
-        return [0.0] * len(completions)
-
-    given = ['--config', str(ROOT / 'training/configs/arm-vision-grpo.yaml')]
-    given += ['--rows', str(folder / 'rows.jsonl'), '--images', str(folder / 'images')]
-    given += ['--model', str(eyes), '--output_dir', str(tmp_path / 'out'), '--max_steps', '2']
-    given += ['--per_device_train_batch_size', '4', '--num_generations', '4']
-    given += ['--max_completion_length', '8', '--warmup_steps', '0', '--threads', '1']
-    given += ['--report_to', 'none', '--log_completions', 'true']
-    monkeypatch.setattr(grpo, 'three_rewards', lambda judge: [format_reward, likes_e, nothing])
-    grpo.train(*TrlParser((GrpoArguments, GRPOConfig)).parse_args_and_config(given))
-    before, after = (load_file(path / 'model.safetensors') for path in (eyes, tmp_path / 'out'))
-    moved = [name for name in before if 'vision' in name and not before[name].equal(after[name])]
-    assert len(moved) > 20
-
-
-@pytest.mark.slow
-def test_a_small_vision_language_model_is_trained_on_images(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save_vision_language_model(tmp_path / 'model')
-
-    def stills(path: Path, min_pixels: int) -> Any:
-        """Its processor is code of the test's own."""
-        assert min_pixels == 262144
-        return AutoProcessor.from_pretrained(path, trust_remote_code=True)
-
-    monkeypatch.setattr(grpo, 'load_processor', stills)
     arguments, config = arguments_of(
-        folder, '--model', str(tmp_path / 'model'), '--output_dir', str(tmp_path / 'out'),
+        folder, '--model', str(eyes), '--output_dir', str(tmp_path / 'out'),
         '--use_vllm', 'false', '--max_steps', '2',
         '--model_init_kwargs', '{}', '--gradient_checkpointing', 'false', '--save_steps', '2',
         '--per_device_train_batch_size', '4', '--gradient_accumulation_steps', '1',
         '--steps_per_generation', '1', '--num_generations', '4', '--max_completion_length', '8',
         '--eval_strategy', 'no', '--report_to', 'none', '--log_completions', 'false',
         '--lora_rank', '0', '--threads', '1', '--learning_rate', '1e-2',
-        '--workspace_weight', '0', '--mask_truncated_completions', 'false',
+        '--mask_truncated_completions', 'false',
     )  # fmt: skip
     seen: list[Any] = []
     generate = GRPOTrainer._generate_single_turn

@@ -44,12 +44,6 @@ class GrpoArguments(AskingArguments):
     drop_zero_variance: bool = field(
         default=True, metadata={'help': 'groups of equal rewards are left out of the loss'}
     )
-    robot: str = field(
-        default='', metadata={'help': 'robot whose workspace positions should lie in'}
-    )
-    workspace_weight: float = field(
-        default=0.0, metadata={'help': 'what that counts, beside a sum of 1; 0: not rewarded'}
-    )
     max_prompt_tokens: int = field(default=1600, metadata={'help': 'longer prompts are left out'})
     max_eval_rows: int = field(default=128, metadata={'help': 'validation rows'})
     lora_rank: int = field(default=0, metadata={'help': 'rank of a LoRA adapter; 0: all weights'})

@@ -18,15 +18,12 @@ import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError, ModelError
-from embodied_r_ros.reasoning.completions import choice_index, parse_completion
+from embodied_r_ros.reasoning.completions import parse_completion
 
-from training.data.arm_reader import position_in
 from training.eval.grading import consistencies, grade_completions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from embodied_r_ros.arm.robot import Robot
 
     from training.eval.judging import Judge
 
@@ -128,32 +125,6 @@ def consistency_reward(judge: Judge, batch: BatchAccuracies | None = None) -> Re
         return rewards
 
     return consistency_reward
-
-
-def workspace_reward(robot: Robot) -> Reward:
-    """1 where the answer is a position in a robot's workspace.
-
-    Raises:
-        InputError: The robot has no workspace.
-    """
-    low, high = robot.metadata.workspace_low, robot.metadata.workspace_high
-    if not low:
-        msg = f'robot {robot.name!r} has no workspace: set workspace_low and workspace_high'
-        raise InputError(msg)
-
-    def workspace_reward(completions: Completions, **columns: Any) -> list[float]:
-        rewards = []
-        for question, text in zip(
-            grading_cases(columns), completion_texts(completions), strict=True
-        ):
-            answer = parse_completion(text).answer_to(question.options) or ''
-            index = choice_index(answer, question.options) if question.options else None
-            place = position_in(answer if index is None else question.options[index])
-            inside = place and all(a <= b <= c for a, b, c in zip(low, place, high, strict=True))
-            rewards.append(float(bool(inside)))
-        return rewards
-
-    return workspace_reward
 
 
 def three_rewards(judge: Judge | None) -> list[Reward]:
