@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 BENCHES = {
     'arm_policy': 'trials of the simulated arm that a text policy leads, beside its ceiling',
     'asking': 'a question over ROS with 32 deltas: time to the first text',
-    'faults': 'model servers that die, hang and lie: callbacks of the nodes, answers, recovery',
     'episodes': 'what a recording loses when it is killed or cut, and how long repair takes',
     'fleet': 'recordings on Ray: overhead, cores, 100,000 that take no time',
     'keyframes': 'overlap against rendered truth, time per image, rate from a bag',
@@ -37,7 +36,6 @@ BENCHES = {
     'rows': 'rows from bags: times real time, and memory by the number of bags',
     'questions': 'plain questions of people about recordings: right, unknown, wrong',
     'scene': 'landmark maps against what is true of rooms and of real recordings',
-    'transport': 'images lost between a camera and the extractor, with and without our settings',
     'soak': 'everything for half an hour: memory, handles, latency and drops over time',
     'training': 'where the time of a GRPO step goes, as TRL computes it and with shared prefixes',
 }

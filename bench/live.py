@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A live camera: images at 30 Hz over DDS into the keyframe extractor, raw of 640x480 by default.
+"""A live camera: raw images of 640x480 at 30 Hz over DDS into the keyframe extractor.
 
 Camera, extractor and observer are three processes, with the transport that the launch files set.
 Measured: images lost on the way, time from the image's stamp to its keyframe, and the extractor's
@@ -24,12 +24,10 @@ from embodied_r_msgs.msg import Keyframe
 from embodied_r_ros.bags.messages import stamp_ns_from_msg
 from embodied_r_ros.common.processes import tie_command
 from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.topics import image_topic, IMAGE_TYPES
-from embodied_r_ros.nodes.transport import transport_environment
-from embodied_r_ros.types.images import encode_image
+from embodied_r_ros.nodes.transport import socket_limit, transport_environment
 import numpy as np
 import rclpy
-from sensor_msgs.msg import CompressedImage, Image
+from sensor_msgs.msg import Image
 
 from bench.report import Budget, print_budgets
 
@@ -46,21 +44,9 @@ _CAMERA = 'from bench.live import camera; camera()'
 _ROOT = Path(__file__).resolve().parents[1]
 _VIEWS = 45  # which the camera shows there and back
 _STEP = 1 / 40  # of its width: how far it moves per image; a keyframe every 20 images or so
-_JPEG_QUALITY = 90
+_SIZE = 640, 480  # [px]
 _TIMEOUT_S = 60.0
 _DRAIN_S = 3.0
-
-
-@dataclass(frozen=True)
-class Stream:
-    """What a camera sends at 30 Hz."""
-
-    width: int = 640  # [px]
-    height: int = 480  # [px]
-    transport: str = 'raw'  # or 'compressed'
-
-    def __str__(self) -> str:
-        return f'{self.width}x{self.height} {self.transport}'
 
 
 @dataclass(frozen=True)
@@ -98,7 +84,8 @@ def main(args: argparse.Namespace) -> int:
     print(
         f'{figures.sent} images sent, {figures.arrived} arrived, {figures.evaluated} evaluated; '
         f'{figures.keyframes} keyframes, {figures.latency_p50_s * 1e3:.1f} ms after their images '
-        f'(p50), {figures.latency_p99_s * 1e3:.1f} ms (p99)'
+        f'(p50), {figures.latency_p99_s * 1e3:.1f} ms (p99); '
+        f'net.core.rmem_max {socket_limit() or "not known"}'
     )
     print_budgets(budgets)
     if args.json:
@@ -107,19 +94,11 @@ def main(args: argparse.Namespace) -> int:
     return 0 if all(budget.is_met for budget in budgets) else 1
 
 
-def measure(
-    count: int, stream: Stream = Stream(), camera_environment: Mapping[str, str] | None = None
-) -> LiveFigures:
-    """Send images and watch what becomes of them.
-
-    Args:
-        count: How many.
-        stream: Of what kind.
-        camera_environment: Environment of the camera; None: with our transport, as the others.
-    """
+def measure(count: int) -> LiveFigures:
+    """Send so many images and watch what becomes of them."""
     ours = {**os.environ, **transport_environment(os.environ)}
     os.environ.update(ours)  # for the watcher
-    words = ['-p', 'autostart:=true', '-p', f'image_transport:={stream.transport}']
+    words = ['-p', 'autostart:=true', '-p', 'image_transport:=raw']
     command = [sys.executable, '-c', _EXTRACTOR, '--ros-args', *words]
     extractor = subprocess.Popen(tie_command(command), env=ours)
     sender: subprocess.Popen[bytes] | None = None
@@ -127,7 +106,7 @@ def measure(
     watcher = _Watcher(rclpy.create_node('watcher'))
     try:
         watcher.wait_for_health()
-        sender = start_camera(count, stream, camera_environment or ours)
+        sender = start_camera(count, ours)
         before = _cpu_s(extractor.pid)
         watcher.watch(sender, count)
         share = (_cpu_s(extractor.pid) - before) / (count / RATE_HZ)
@@ -140,12 +119,9 @@ def measure(
     return _figures(count, watcher, share)
 
 
-def start_camera(
-    count: int, stream: Stream, environment: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
+def start_camera(count: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start a process that sends so many images, once somebody listens, and then ends."""
-    words = [str(count), json.dumps(asdict(stream))]
-    command = tie_command([sys.executable, '-c', _CAMERA, *words])
+    command = tie_command([sys.executable, '-c', _CAMERA, str(count)])
     return subprocess.Popen(command, cwd=_ROOT, env=dict(environment))
 
 
@@ -223,13 +199,11 @@ class _Watcher:
 
 def camera() -> None:
     """Send images: the process of the camera."""
-    count, stream = int(sys.argv[1]), Stream(**json.loads(sys.argv[2]))
+    count = int(sys.argv[1])
     rclpy.init()
     node = rclpy.create_node('camera')
-    topic = image_topic('image', stream.transport)
-    publisher = node.create_publisher(IMAGE_TYPES[stream.transport], topic, topics.SENSOR)
-    views = wall_views(stream.width, stream.height)
-    there = [image_message(view, stream.transport) for view in views]
+    publisher = node.create_publisher(Image, 'image', topics.SENSOR)
+    there = [image_message(view) for view in wall_views(*_SIZE)]
     messages = there + there[-2:0:-1]
     while not publisher.get_subscription_count():
         time.sleep(0.05)
@@ -244,11 +218,8 @@ def camera() -> None:
     rclpy.try_shutdown()
 
 
-def image_message(view: NDArray[np.uint8], transport: str) -> Image | CompressedImage:
-    """A view as a message without a stamp; `transport` is `raw` or `compressed`."""
-    if transport == 'compressed':
-        encoded = encode_image(view, _JPEG_QUALITY)
-        return CompressedImage(format=encoded.format, data=array('B', encoded.data))
+def image_message(view: NDArray[np.uint8]) -> Image:
+    """A view as a message without a stamp."""
     height, width = view.shape[:2]
     data = array('B', view.tobytes())
     return Image(encoding='bgr8', width=width, height=height, step=width * 3, data=data)

@@ -40,7 +40,6 @@ import yaml
 from bench.faulty_server import free_port
 from bench.live import image_message, RATE_HZ, wall_views
 from bench.report import Budget, print_budgets
-from bench.timed_node import waits_ns
 
 if TYPE_CHECKING:
     import argparse
@@ -184,7 +183,7 @@ class _Camera:
     """
 
     def __init__(self) -> None:
-        views = [image_message(view, 'raw') for view in wall_views(640, 480)]
+        views = [image_message(view) for view in wall_views(640, 480)]
         self._messages = views + views[-2:0:-1]
         self._count = 0
         self.plug(0.0)
@@ -258,7 +257,7 @@ class _Kept:
     def waited_s(self, name: str) -> float:
         """How long what is started again has waited for a processor; for the camera the model."""
         pid = self._pid(name)
-        waits = waits_ns(pid)
+        waits = _waits_ns(pid)
         return (waits[str(pid)] if name != 'camera' else sum(waits.values())) / 1e9
 
     def _pid(self, name: str) -> int:
@@ -330,3 +329,12 @@ def _running(folder: Path, environment: Mapping[str, str]) -> Iterator[_Kept]:
         yield kept
     finally:
         kept.end()
+
+
+def _waits_ns(process: int) -> dict[str, int]:
+    """Time that each thread of a process has waited for a processor (proc(5), schedstat) [ns]."""
+    waits = {}
+    for thread in Path(f'/proc/{process}/task').iterdir():
+        with suppress(OSError):  # it has just ended
+            waits[thread.name] = int((thread / 'schedstat').read_text().split()[1])
+    return waits

@@ -36,7 +36,7 @@ from embodied_r_ros.serving.profiles import load_profile, Profile
 from embodied_r_ros.serving.servers import ModelServers
 
 from bench.faulty_server import FaultyServer, free_port
-from bench.live import RATE_HZ, start_camera, Stream
+from bench.live import RATE_HZ, start_camera
 from bench.report import print_budgets
 from bench.soak_record import ANSWERED, budgets_of, growths, Record, Request, Sampler, UNREADABLE
 
@@ -223,7 +223,7 @@ class _Soak:
     def run(self) -> None:
         """Go through the plan."""
         count = max(1, round(self._plan.seconds * RATE_HZ))
-        camera = start_camera(count, Stream(), os.environ)
+        camera = start_camera(count, os.environ)
         try:
             self._await_first_delta()
             with self._sampler:

@@ -33,9 +33,8 @@ _SET_BY_USER = (
 )
 # Their Fast DDS (2.6) reads profiles only.
 _OLD_DISTROS = ('humble', 'iron')
-# What a program may ask of a socket [bytes]; Linux comes with STOCK_SOCKET_LIMIT.
+# What a program may ask of a socket [bytes].
 SOCKET_LIMIT = Path('/proc/sys/net/core/rmem_max')
-STOCK_SOCKET_LIMIT = 212_992
 # Two raw images of 1920x1080 on their way, as the segment.
 _GENEROUS_SOCKET_LIMIT = _SEGMENT_MB * _MB
 
