@@ -9,8 +9,12 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 import sys
+from typing import Any, TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = 'embodied_r_ros'
@@ -125,21 +129,26 @@ def test_every_folder_is_a_room() -> None:
     assert folders == {*ROOMS, *OUTER_ROOMS}
 
 
-@pytest.mark.parametrize('path', SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_nothing_imports_upward(path: Path) -> None:
-    assert upward_imports(path) == []
+def offenders(paths: list[Path], faults: Callable[[Path], Collection[str]]) -> dict[str, Any]:
+    """The files that have faults, with these."""
+    return {str(path.relative_to(ROOT)): found for path in paths if (found := faults(path))}
 
 
-@pytest.mark.parametrize('path', SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_rooms_import_their_own_libraries_alone(path: Path) -> None:
-    assert foreign_libraries(path) == []
+def test_nothing_imports_upward() -> None:
+    assert offenders(SOURCES, upward_imports) == {}
 
 
-@pytest.mark.parametrize('path', TRAINING, ids=lambda path: str(path.relative_to(ROOT)))
-def test_training_knows_no_ros_nodes_and_commands(path: Path) -> None:
-    names = imports_of(path)
+def test_rooms_import_their_own_libraries_alone() -> None:
+    assert offenders(SOURCES, foreign_libraries) == {}
+
+
+def test_training_knows_no_ros_nodes_and_commands() -> None:
     rooms = (f'{PACKAGE}.nodes', f'{PACKAGE}.cli')
-    assert [name for name in names if is_ros(name) or name.startswith(rooms)] == []
+
+    def of_ros(path: Path) -> list[str]:
+        return [name for name in imports_of(path) if is_ros(name) or name.startswith(rooms)]
+
+    assert offenders(TRAINING, of_ros) == {}
 
 
 def importers() -> dict[str, set[str]]:
@@ -186,8 +195,8 @@ def test_no_two_public_classes_share_a_name() -> None:
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
-@pytest.mark.parametrize('path', CORE, ids=lambda path: str(path.relative_to(ROOT)))
-def test_core_reads_no_clock_and_draws_no_unseeded_numbers(path: Path) -> None:
+def clocks_and_unseeded_numbers(path: Path) -> set[str]:
+    """The calls of a file that read a clock or draw unseeded numbers."""
     calls = {
         ast.unparse(node.func)
         for node in ast.walk(ast.parse(path.read_text()))
@@ -199,7 +208,11 @@ def test_core_reads_no_clock_and_draws_no_unseeded_numbers(path: Path) -> None:
         if call.startswith(('np.random.', 'random.'))
         and call not in {'np.random.default_rng', 'random.Random'}
     }
-    assert (calls & CLOCKS) | unseeded == set()
+    return (calls & CLOCKS) | unseeded
+
+
+def test_core_reads_no_clock_and_draws_no_unseeded_numbers() -> None:
+    assert offenders(CORE, clocks_and_unseeded_numbers) == {}
 
 
 def test_an_upward_import_is_found_under_type_checking_too(tmp_path: Path) -> None:

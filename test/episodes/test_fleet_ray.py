@@ -7,7 +7,6 @@ from collections import Counter
 from contextlib import redirect_stderr
 from importlib.util import find_spec
 import io
-import json
 import os
 from pathlib import Path
 import shutil
@@ -33,7 +32,6 @@ from embodied_r_ros.episodes.fleet import FleetLog, read_status, StageReport
 from embodied_r_ros.episodes.fleet_ray import FleetConfig, ray_connection, run_fleet
 from embodied_r_ros.episodes.inspect import bag_digest
 from embodied_r_ros.episodes.manifest import FleetRecording
-from embodied_r_ros.questions.row import read_rows
 from embodied_r_ros.types.geometry import Intrinsics, Pose
 from embodied_r_ros.types.images import encode_image
 import numpy as np
@@ -51,7 +49,7 @@ if not find_spec('ray'):
     pytest.skip('Ray is not installed', allow_module_level=True)
 
 ROOT = Path(__file__).parents[2]
-COUNT = 8
+COUNT = 4
 S = 1_000_000_000
 FACTORY = BagMessageFactory()
 CAMERA = Intrinsics(160, 120, 140.0, 140.0, 79.5, 59.5)
@@ -95,7 +93,7 @@ def record(bag: Path, seed: int) -> Path:
 
 @pytest.fixture(scope='module')
 def bags(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight recordings, and one that was cut off."""
+    """Four recordings, and one that was cut off."""
     folder = tmp_path_factory.mktemp('bags')
     for seed in range(COUNT):
         record(folder / f'drive_{seed:02}', seed)
@@ -162,34 +160,23 @@ def test_episodes_are_the_same_with_and_without_ray(
     assert 'with other settings' in capsys.readouterr().err
 
 
-def test_actors_ask_a_model_server_what_the_plain_command_asks(
+def test_actors_copy_recordings_from_urls_and_ask_what_the_plain_command_asks(
     two_workers: Any, bags: Path, tmp_path: Path
 ) -> None:
+    drives = [bags / f'drive_0{number}' for number in range(2)]
+    (tmp_path / 'fleet.txt').write_text(''.join(f'{drive.as_uri()}\n' for drive in drives))
     with ChatServer(scene_reply, models=[{'id': 'scripted'}]) as server:
         profile = tmp_path / 'far.yaml'
         profile.write_text(f'clients: {{perceiver: {{url: "{server.url}", model: scripted}}}}')
-        command = ['collect', *(str(bags / f'drive_0{n}') for n in range(3))]
-        command += ['--perceiver', 'vlm', '--profile', str(profile)]
-        assert main([*command, '--out', str(tmp_path / 'plain')]) == 0
-        assert main([*command, '--out', str(tmp_path / 'out'), *ON_RAY]) == 0
+        more = ['--perceiver', 'vlm', '--profile', str(profile), '--out']
+        assert main(['collect', *map(str, drives), *more, str(tmp_path / 'plain')]) == 0
+        command = ['collect', str(tmp_path / 'fleet.txt'), *more, str(tmp_path / 'out')]
+        assert main([*command, *ON_RAY]) == 0
     assert files_of(tmp_path / 'out') == files_of(tmp_path / 'plain')
     episode = next((tmp_path / 'out').glob('drive_00-*'))
     assert {delta.model.name for delta in read_episode(episode).deltas} == {'scripted'}
     for status in read_status(tmp_path / 'out' / 'fleet'):
         assert status.calls >= status.keyframes > 0
-
-
-def test_actors_copy_recordings_from_urls(
-    two_workers: Any, bags: Path, episodes: tuple[Path, list[str]], tmp_path: Path
-) -> None:
-    names = [f'drive_0{number}' for number in range(3)]
-    (tmp_path / 'fleet.txt').write_text(''.join(f'{(bags / n).as_uri()}\n' for n in names))
-    command = ['collect', str(tmp_path / 'fleet.txt'), '--out', str(tmp_path / 'out'), *ON_RAY]
-    assert main(command) == 0
-    plain = files_of(episodes[0])
-    collected = files_of(tmp_path / 'out')
-    assert len(list((tmp_path / 'out').glob('drive_*'))) == len(names)
-    assert collected.items() <= plain.items()
 
 
 @pytest.mark.slow
@@ -247,29 +234,6 @@ def test_rows_are_the_same_with_and_without_ray(
     counts = [len(read_episode(Path(source)).deltas) for source in sources[1:]]
     assert [deltas[source] for source in sources] == [0, *counts]
     assert max(counts) == 4
-
-
-def test_maps_of_one_name_are_two_places_with_and_without_ray(
-    two_workers: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    maps = []
-    for site, x_m in (('siteA', 1.0), ('siteB', 4.0)):
-        path = tmp_path / site / 'maps' / 'MAP.json'
-        path.parent.mkdir(parents=True)
-        places = {'sofa': [x_m, 2, 0], 'door': [4, 6, 0], 'lamp': [-2, 1, 0]}
-        landmarks = [{'label': label, 'position': place} for label, place in places.items()]
-        path.write_text(json.dumps({'landmarks': landmarks}))
-        maps.append(str(path))
-    plain, fleet = tmp_path / 'plain.jsonl', tmp_path / 'fleet.jsonl'
-    assert main(['questions', *maps, '--out', str(plain)]) == 0
-    assert main(['questions', *maps, '--out', str(fleet), *ON_RAY]) == 0
-    assert plain.read_bytes() == fleet.read_bytes()
-    assert len({row.scene_id for row in read_rows(fleet)}) == 2
-    for file in tmp_path.glob('fleet.*json*'):
-        file.unlink()
-    # Of one alone the part has another name than the one that is there.
-    assert main(['questions', maps[0], '--out', str(fleet), *ON_RAY]) == 2
-    assert 'is of other settings' in capsys.readouterr().err
 
 
 def faults(notes: Path) -> FleetStage:
