@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 import math
 import os
 from pathlib import Path
@@ -76,7 +77,7 @@ def read(path: Path) -> list[StampedImage]:
 def first_delta(path: Path) -> SemanticDelta:
     """The delta of the first keyframe after the start."""
     with open_source(path) as source:
-        return list(perceive_images(source, classical_perceiver()))[1]
+        return next(islice(perceive_images(source, classical_perceiver()), 1, None))
 
 
 def first_action(path: Path) -> str:
