@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 EXPERIMENTS = sorted((ROOT / 'training/configs/experiments').glob('arm-*.yaml'))
 RUNS = [(path.stem, run) for path in EXPERIMENTS for run in read_experiment(path).train]
-SMALL = ('--max_steps', '1', '--save_steps', '1', '--report_to', 'none', '--threads', '1')
+SMALL = (
+    '--max_steps', '1', '--save_steps', '1', '--report_to', 'none', '--threads', '1',
+    '--bf16', 'false',
+)  # fmt: skip
 
 
 @pytest.fixture
