@@ -14,8 +14,7 @@ from embodied_r_ros.bags.playback import playable
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.common.files import shared_path
-from embodied_r_ros.episodes.episode import read_layout
-from embodied_r_ros.nodes.demo.demo import play_to_end, questions_about, running_pipeline
+from embodied_r_ros.nodes.demo.demo import play_to_end, running_pipeline
 from embodied_r_ros.serving.profiles import load_profile
 import yaml
 
@@ -53,8 +52,7 @@ class RobotNodes:
     def answer_of(self, digest: str) -> Answer:
         """Ask until the model with this digest answers.
 
-        Questions fail while a server loads its new model, and the one from before may answer until
-        the server has heard of the change.
+        The one from before answers until the server has heard of the change, and has loaded it.
 
         Raises:
             EmbodiedRError: It does not answer in time, or a node or the server failed.
@@ -76,9 +74,13 @@ class RobotNodes:
 
 @contextmanager
 def running(
-    source: Path, out: Path, slot: Path, model: Path, say: Callable[[str], None]
+    source: Path,
+    out: Path,
+    slot: Path,
+    questions: Sequence[DemoQuestion],
+    say: Callable[[str], None],
 ) -> Iterator[RobotNodes]:
-    """Serve a model with a slot of its own, start the nodes, show them a recording.
+    """Serve the small model with a slot of its own, start the nodes, show them a recording.
 
     Everything is recorded as an episode, which is in `out/bag` in the end.
 
@@ -86,7 +88,7 @@ def running(
         source: The recording.
         out: Folder for the episode, and in it `logs`.
         slot: Slot that the server is to follow.
-        model: Folder of what is served while the slot is empty.
+        questions: What is asked.
         say: Told what happens, a line at a time.
 
     Raises:
@@ -94,8 +96,8 @@ def running(
     """
     logs = out / 'logs'
     profile = out / 'robot.yaml'
-    values = yaml.safe_load(shared_path('config', 'models', 'embedded-arm.yaml').read_text())
-    values['servers']['reasoner'] |= {'model': str(model), 'port': 0, 'promoted': str(slot)}
+    values = yaml.safe_load(shared_path('config', 'models', 'embedded.yaml').read_text())
+    values['servers']['reasoner'] |= {'port': 0, 'promoted': str(slot)}
     profile.write_text(yaml.safe_dump(values))
     play = playable(source, out)
     say('starting the model server')
@@ -111,7 +113,7 @@ def running(
         bag = Path(client.start_episode('the circle'))
         say(f'playing {source} ({play.duration_s:.0f} s)')
         play_to_end(nodes, play, client)
-        yield RobotNodes(client, questions_about(client.deltas, read_layout(play.bag)), check, say)
+        yield RobotNodes(client, questions, check, say)
         client.stop_episode()
     bag.replace(out / 'bag')
 

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
     Pair = tuple[dict[str, Any], dict[str, Any]]
 
-_OF_A_MODEL = ('model', 'identity', 'format', 'consistency', 'unknown', 'question_only_accuracy')
+_OF_A_MODEL = (
+    'model', 'identity', 'format', 'consistency', 'unknown', 'answered', 'wrong',
+    'question_only_accuracy',
+)  # fmt: skip
 
 
 def compare(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:

@@ -16,11 +16,12 @@ import sys
 from typing import Any, TYPE_CHECKING, TypeVar
 
 from embodied_r_ros.chat.cache import ReplyCache
+from embodied_r_ros.chat.settings import is_reader
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.questions.row import rows_as_asked
 from embodied_r_ros.scene.memory import MemoryConfig
-from embodied_r_ros.serving.profiles import reasoner_config
+from embodied_r_ros.serving.profiles import READER, reasoner_config
 from embodied_r_ros.types.answers import Sampling
 
 from training.data.selection import rows_of_split
@@ -36,6 +37,7 @@ from training.eval.grading import (
     grade_with_consistency,
 )
 from training.eval.judging import add_judge_option, judge_of
+from training.eval.readers import reader_completions
 from training.eval.statistics import bootstrap_interval
 from training.run.command import run_command
 
@@ -52,21 +54,25 @@ Item = TypeVar('Item')
 CACHE = 'runs/cache'
 
 
-def evaluate(
+def evaluate(  # noqa: PLR0913, PLR0917
     model: str,
     rows: Sequence[Row],
     memory: MemoryConfig,
     sampling: Sampling,
     cache: ReplyCache | None = None,
     judge: Judge | None = None,
+    profile: str = READER,
 ) -> dict[str, Any]:
     """Ask a model every question, with and without what was seen, and grade the answers.
 
     Every row counts in `accuracy`: an answer that cannot be graded is wrong there. Rates are 0..1.
-    `outcomes` has what became of each row, for a paired comparison (`compare.py`).
+    `outcomes` has what became of each row, for a paired comparison (`compare.py`). An adapter of
+    the small model answers with its tools, as the nodes of a profile.
     """
 
     def completions_of(group: Sequence[Row]) -> list[str]:
+        if is_reader(model):
+            return reader_completions(model, group, cache, profile)
         return generate(model, [row.prompt(memory) for row in group], sampling, cache=cache)
 
     completions = completions_of(rows)
@@ -79,6 +85,8 @@ def evaluate(
         'n': len(rows),
         'accuracy': _mean(right),
         'interval_95': bootstrap_interval(right, scenes),
+        'answered': _mean([float(g.is_known) for g in grades]),
+        'wrong': _mean([float(g.is_wrong) for g in grades]),
         'format': _mean([float(g.format) for g in grades]),
         'consistency': mean_known([g.consistency for g in grades]),
         'words': _mean([len(text.split()) for text in completions]),
@@ -232,6 +240,7 @@ def table(report: dict[str, Any]) -> str:
     """The report as text."""
     lines = [
         f'{"accuracy":<22} {report["accuracy"]:6.1%} {interval_text(report["interval_95"])}',
+        f'{"wrong, not unknown":<22} {report["wrong"]:6.1%}  (answered {report["answered"]:.1%})',
         f'{"rows":<22} {report["n"]:6}  (of {len(report["by_scene"])} scenes)',
         f'{"majority answer":<22} {report["majority_baseline"]:6.1%}',
         f'{"question only":<22} {report["question_only_accuracy"]:6.1%}',
@@ -280,7 +289,7 @@ def add_budget_option(parser: argparse.ArgumentParser) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='training.evaluate', description=__doc__)
-    parser.add_argument('--model', required=True, metavar='DIR_OR_URL')
+    parser.add_argument('--model', required=True, metavar='DIR_OR_URL', help='or ADAPTER.gguf')
     parser.add_argument('--rows', required=True, type=Path, metavar='FILE')
     parser.add_argument('--split', help='only rows of this split; default: all rows of the file')
     parser.add_argument(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A LoRA adapter of PEFT for a small Llama (SmolLM2), as llama.cpp loads it (`--lora`).
+"""A LoRA adapter of PEFT for a small Llama (SmolLM2), as llama.cpp loads it (`--lora`), and back.
 
 Both keep the rows of q and k in another order: PEFT by halves of a head, llama.cpp by pairs.
 """
@@ -10,6 +10,7 @@ import json
 import re
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.common.errors import InputError
 import numpy as np
 
 if TYPE_CHECKING:
@@ -31,6 +32,50 @@ def by_pairs(value: NDArray[Any], heads: int) -> NDArray[Any]:
     return value.reshape(heads, 2, rows // heads // 2, *rest).swapaxes(1, 2).reshape(value.shape)
 
 
+def by_halves(value: NDArray[Any], heads: int) -> NDArray[Any]:
+    """Rows of q or k as PEFT has them."""
+    rows, *rest = value.shape
+    return value.reshape(heads, rows // heads // 2, 2, *rest).swapaxes(1, 2).reshape(value.shape)
+
+
+def _heads(base: Path) -> dict[str, int]:
+    """How many heads of a model in GGUF stand in the rows of q and k."""
+    from gguf import GGUFReader
+
+    fields = GGUFReader(base).fields
+    return {
+        'attn_q': fields['llama.attention.head_count'].contents(),
+        'attn_k': fields['llama.attention.head_count_kv'].contents(),
+    }
+
+
+def read_gguf_adapter(file: Path, base: Path) -> dict[str, NDArray[Any]]:
+    """The tensors of an adapter in GGUF under the names that PEFT gives them.
+
+    Args:
+        file: The adapter.
+        base: The GGUF file of its base model, for its heads.
+
+    Raises:
+        InputError: It is no such adapter.
+    """
+    from gguf import GGUFReader
+
+    heads, names, tensors = _heads(base), {own: name for name, own in _PARTS.items()}, {}
+    try:
+        for tensor in GGUFReader(file).tensors:
+            _, layer, part, _, letter = tensor.name.split('.')
+            value = np.array(tensor.data)
+            if letter == 'lora_b' and part in heads:
+                value = by_halves(value, heads[part])
+            place = f'base_model.model.model.layers.{layer}.{names[part]}'
+            tensors[f'{place}.lora_{letter[-1].upper()}.weight'] = value
+    except (OSError, ValueError, KeyError, IndexError) as error:
+        msg = f'{file} is no adapter of a small Llama in GGUF: {error}'
+        raise InputError(msg) from None
+    return tensors
+
+
 def write_gguf_adapter(adapter: Path, base: Path, out: Path) -> int:
     """Write a LoRA adapter of PEFT as GGUF, in 16 bits; returns the number of tensors.
 
@@ -39,14 +84,10 @@ def write_gguf_adapter(adapter: Path, base: Path, out: Path) -> int:
         base: The GGUF file of its base model, for its heads.
         out: Where to.
     """
-    from gguf import GGUFReader, GGUFWriter
+    from gguf import GGUFWriter
     from safetensors.numpy import load_file
 
-    fields = GGUFReader(base).fields
-    heads = {
-        'attn_q': fields['llama.attention.head_count'].contents(),
-        'attn_k': fields['llama.attention.head_count_kv'].contents(),
-    }
+    heads = _heads(base)
     config = json.loads((adapter / 'adapter_config.json').read_text(encoding='utf-8'))
     writer = GGUFWriter(out, 'llama')
     writer.add_string('general.type', 'adapter')

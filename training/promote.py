@@ -22,12 +22,19 @@ import time
 from typing import Any, TYPE_CHECKING, TypeVar
 
 from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.settings import model_digest
+from embodied_r_ros.chat.settings import is_reader, model_digest
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import code_version, user_name, write_whole
 from embodied_r_ros.common.settings import setting, setting_infos, Settings
-from embodied_r_ros.serving.profiles import load_profile, reasoner_config
-from embodied_r_ros.serving.promotion import in_force, promote, roll_back, Signature, slot_folder
+from embodied_r_ros.serving.profiles import load_profile, READER, reasoner_config
+from embodied_r_ros.serving.promotion import (
+    in_force,
+    promote,
+    roll_back,
+    Signature,
+    slot_folder,
+    weights_of,
+)
 from embodied_r_ros.serving.served import served_model
 from embodied_r_ros.types.answers import Sampling
 import numpy as np
@@ -36,6 +43,7 @@ from training.compare import compare
 from training.data.selection import rows_of_split
 from training.eval.figures import gain_text
 from training.eval.judging import add_judge_option, judge_of
+from training.eval.readers import base_of
 from training.eval.shadow import read_shadowed, shadow_report
 from training.evaluate import CACHE, draw_rows, evaluate, opened_cache
 from training.run.command import run_command
@@ -47,7 +55,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.questions.row import Row
     from embodied_r_ros.reasoning.prompts import Prompt
 
-    from training.eval.shadow import ShadowedRecordings
+from training.eval.shadow import ShadowedRecordings
 
 _GIT_TIMEOUT_S = 5.0
 _FEW_SCENES = 10
@@ -120,6 +128,9 @@ class PromotionGateConfig(Settings):
     max_unknown_loss: float = setting(
         0.05, 'how much lower precision and recall of `unknown` may be', between=(0, 1)
     )
+    max_wrong_gain: float = setting(
+        0.05, 'how much more of the answers other than `unknown` may be wrong', between=(0, 1)
+    )
     max_latency_ratio: float = setting(
         1.5, "median and 95th percentile of the time per answer, to the incumbent's",
         between=(0, 1000),
@@ -171,6 +182,7 @@ def gate(
         _at_least('format', candidate['format'], config.min_format),
         *(_unknown(name, comparison, config) for name in ('precision', 'recall')),
         _consistency(candidate['consistency'], config, is_judged=is_judged),
+        _wrong(comparison, config),
     ]
     return [*checks, *(_latency(latency, config) if latency else ())]
 
@@ -188,6 +200,13 @@ def _unknown(name: str, comparison: Mapping[str, Any], config: PromotionGateConf
     if second is None:  # as bad as none right, which only a gate lets pass that allows any loss
         return GateCheck(name, wanted <= 0, 'not defined: never said', f'at least {wanted:.1%}')
     return _at_least(name, second, wanted)
+
+
+def _wrong(comparison: Mapping[str, Any], config: PromotionGateConfig) -> GateCheck:
+    sides = comparison['first'], comparison['second']
+    first, second = (each['wrong'] / (each['answered'] or 1.0) for each in sides)
+    limit = first + config.max_wrong_gain
+    return GateCheck('wrong', second <= limit, f'{second:.1%}', f'at most {limit:.1%}')
 
 
 def _consistency(
@@ -323,8 +342,8 @@ def examine_candidate(
     """What the gate found of a candidate, for its manifest or refusal, and whether it passed.
 
     Args:
-        incumbent: Folder of the model or adapter that serves now.
-        candidate: Folder of the one that may.
+        incumbent: Folder of the model or adapter that serves now, or its file in GGUF.
+        candidate: Likewise of the one that may.
         served: Folder of the incumbent as whole weights, where answers are timed.
         rows: What both are asked.
         shadowed: Recordings in which the candidate stood in the shadow; None: nobody wants to
@@ -345,12 +364,17 @@ def examine_candidate(
         digests = model_digest(incumbent), model_digest(candidate)
         shadow = shadow_report(shadowed, *digests, judge)
     reports = [
-        evaluate(str(folder), rows, memory, sampling, cache, judge)
+        evaluate(str(folder), rows, memory, sampling, cache, judge, args.profile)
         for folder in (incumbent, candidate)
     ]
+    for name, each in zip(('serving', 'candidate'), reports, strict=True):
+        figures = f'right {each["accuracy"]:.1%}, wrong {each["wrong"]:.1%}, answered '
+        figures += f'{each["answered"]:.1%}'
+        _say(f'{name:<9} {figures} of {each["n"]} questions about {len(each["by_scene"])} scenes')
     comparison = compare(*reports)
     latency = None
-    if args.latency_rows:
+    is_adapter_of_reader = is_reader(str(candidate))
+    if args.latency_rows and not is_adapter_of_reader:  # one costs what another does
         timed = draw_rows(list(rows), args.latency_rows, args.seed)
         prompts = [row.prompt(memory) for row in timed]
         latency = measure((str(served), str(candidate)), prompts, sampling, _say)
@@ -371,6 +395,11 @@ def examine_candidate(
             'split': args.split,
             'sha256': hashlib.sha256(text.encode()).hexdigest(),
         },
+        **(
+            {'base': {'digest': model_digest(base_of(args.profile))}}
+            if is_adapter_of_reader
+            else {}
+        ),
         'token_budget': reasoner.token_budget,
         'max_tokens': reasoner.max_tokens,
         'gate': asdict(config),
@@ -393,9 +422,10 @@ def decide(args: argparse.Namespace, slot: Path) -> int:
     if (scenes := len({row.scene_id for row in rows})) < _FEW_SCENES:
         _say(f'the rows are of {scenes} scenes only: what holds elsewhere, few can tell')
     shadowed = read_shadowed(args.after_shadow, _say) if args.after_shadow else None
-    incumbent = model_folder(args.against) if args.against else serving_model(args.profile, slot)
+    incumbent = _weights(args.against) if args.against else serving_model(args.profile, slot)
     with tempfile.TemporaryDirectory() as folder:
-        candidate = model_folder(args.candidate)
+        candidate = _weights(args.candidate)
+        _check_kind(args.profile, candidate)
         if is_adapter(candidate) and not args.as_adapter:
             candidate = merge_adapter(candidate, Path(folder) / 'candidate' / candidate.name)
         digest = model_digest(candidate)
@@ -407,6 +437,9 @@ def decide(args: argparse.Namespace, slot: Path) -> int:
             _say(f'{incumbent} is an adapter: it is timed merged into its model')
             served = merge_adapter(incumbent, Path(folder) / 'incumbent')
         record, passed = examine_candidate(incumbent, candidate, served, rows, shadowed, args)
+        if args.no_promote:
+            _say(f'the gate would have {"promoted" if passed else "refused"} it')
+            return 0
         if passed:
             promoted = promote(slot, candidate, record, _signature(args))
             _say(f'promoted: {promoted.folder} ({slot}/manifest.json)')
@@ -418,6 +451,30 @@ def decide(args: argparse.Namespace, slot: Path) -> int:
     return 1
 
 
+def _weights(model: str) -> Path:
+    """The adapter in GGUF that a path names or holds, else the folder of a model or an adapter.
+
+    Raises:
+        InputError: It is neither.
+    """
+    own = weights_of(Path(model).expanduser())
+    return own if is_reader(str(own)) else model_folder(model)
+
+
+def _check_kind(profile: str, candidate: Path) -> None:
+    """See that a profile can serve a candidate.
+
+    Raises:
+        InputError: It takes adapters in GGUF and this is none, or the other way round.
+    """
+    server = load_profile(profile).servers.get('reasoner')
+    if bool(server and server.adapter) != is_reader(str(candidate)):
+        wanted = 'whole models' if is_reader(str(candidate)) else 'adapters in GGUF'
+        msg = f'the reasoner of profile {profile} takes {wanted}, and {candidate} is none: '
+        msg += 'give the --profile that serves its like'
+        raise InputError(msg)
+
+
 def _settings(kind: type[Gate], args: argparse.Namespace) -> Gate:
     """The settings of a gate, as the command line has them."""
     return kind(**{name: getattr(args, name) for name in setting_infos(kind)})
@@ -427,13 +484,9 @@ def slot_of(profile: str, named: str) -> Path:
     """Folder of the slot that is named, or of the one that the profile's reasoner follows.
 
     Raises:
-        InputError: The profile follows none, or one of adapters.
+        InputError: The profile follows none.
     """
     server = load_profile(profile).servers.get('reasoner')
-    if server and server.adapter and not named:
-        msg = f'profile {profile} serves adapters of a small model, which training.reader makes: '
-        msg += 'give the --profile of a server of whole models, or --slot'
-        raise InputError(msg)
     name = named or (server.promoted if server else '')
     if not name:
         msg = f'the reasoner of profile {profile} follows no slot: give --slot'
@@ -448,13 +501,13 @@ def serving_model(profile: str, slot: Path) -> Path:
         InputError: The profile has no model on this machine.
     """
     if serving := in_force(slot):
-        return serving.folder
+        return serving.weights
     server = load_profile(profile).servers.get('reasoner')
     if server is None or not server.is_path():
         model = server.model if server else 'none'
         msg = f'the reasoner of profile {profile} ({model}) is no folder here: name one that is'
         raise InputError(msg)
-    return model_folder(server.model_argument())
+    return server.identity() if server.adapter else model_folder(server.model_argument())
 
 
 def _signature(args: argparse.Namespace) -> Signature:
@@ -478,12 +531,17 @@ def _revision_date() -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='training.promote', description=__doc__)
     add = parser.add_argument
-    add('candidate', nargs='?', metavar='CANDIDATE', help='folder with a model or an adapter')
+    add(
+        'candidate',
+        nargs='?',
+        metavar='CANDIDATE',
+        help='model or adapter: folder, or file in GGUF',
+    )
     add('--rollback', action='store_true', help='take the last promotion back')
     add('--rows', type=Path, metavar='FILE', help='rows; those of the split count')
     add(
         '--profile',
-        default='embedded',
+        default=READER,
         metavar='NAME_OR_FILE',
         help='whose reasoner is replaced, and as whose nodes ask (default: %(default)s)',
     )
@@ -500,6 +558,7 @@ def _parser() -> argparse.ArgumentParser:
         '--as-adapter', action='store_true', help='do not merge an adapter: vLLM takes it as it is'
     )
     add('--by', default='', metavar='NAME', help='who signs it off; default: the user who runs it')
+    add('--no-promote', action='store_true', help='show what the gate says, and promote nothing')
     add('--why', default='', metavar='TEXT', help='for the history of the slot')
     add('--date', default='', help="for the record; default: the revision's")
     add(

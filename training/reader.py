@@ -24,12 +24,13 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from training.data.call_rows import read_call_rows
-from training.gguf_adapter import write_gguf_adapter
+from training.gguf_adapter import read_gguf_adapter, write_gguf_adapter
 from training.run.command import run_command, weights_in
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from numpy.typing import NDArray
     from torch import Tensor
 
 RANK, ALPHA = 16, 32
@@ -171,12 +172,12 @@ class Learner:
         self._rng.shuffle(batches)
         return batches
 
-    def load(self, folder: Path) -> None:
-        """Go on from an adapter that was saved."""
+    def load(self, tensors: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from an adapter, as `read_gguf_adapter` gives it."""
         from peft import set_peft_model_state_dict
-        from safetensors.torch import load_file
 
-        set_peft_model_state_dict(self.peft, load_file(folder / 'adapter_model.safetensors'))
+        state = {name: torch.from_numpy(value) for name, value in tensors.items()}
+        set_peft_model_state_dict(self.peft, state)
 
     def save(self, folder: Path) -> None:
         """Save the adapter as PEFT does, in 16 bits."""
@@ -210,7 +211,7 @@ def _run(args: argparse.Namespace) -> int:
     plan = TrainingPlan(args.epochs, args.batch, args.rate, at_once, limit_s)
     learner = learner_of(args.base, plan, args.seed)
     if args.start:
-        learner.load(args.start)
+        learner.load(read_gguf_adapter(args.start, args.base))
     losses = learner.learn([(row.prompt, row.call) for row in rows])
     with weights_in(args.out):
         learner.save(args.out)
@@ -230,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add('--rows', type=Path, required=True, metavar='FOLDER', help='of training.data.calls')
     add('--out', type=Path, required=True, metavar='FOLDER')
     add('--epochs', type=int, default=TrainingPlan.epochs, help='default: %(default)s')
-    add('--start', type=Path, metavar='FOLDER', help='an adapter to go on from')
+    add('--start', type=Path, metavar='ADAPTER.gguf', help='to go on from')
     add('--batch', type=int, default=TrainingPlan.batch, help='rows of a step (%(default)s)')
     add('--rate', type=float, default=TrainingPlan.rate, help='of learning (%(default)s)')
     add('--limit', type=float, default=0.0, metavar='S', help='time to train [s]; 0: none')

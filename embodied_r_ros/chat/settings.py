@@ -245,6 +245,18 @@ def holds_weights(folder: Path) -> bool:
     return any(folder.glob('*.safetensors')) or (folder.suffix == '.gguf' and folder.is_file())
 
 
+_HEAD = 4096  # bytes in which a file of GGUF says what it is
+
+
+def is_reader(model: str) -> bool:
+    """Tell whether a model is given as a LoRA adapter in GGUF, for the small model that reads."""
+    path = Path(model).expanduser()
+    if path.suffix != '.gguf' or not path.is_file():
+        return False
+    with path.open('rb') as file:
+        return b'adapter.type' in file.read(_HEAD)
+
+
 def refuse_pickles(path: Path) -> None:
     """Refuse a model whose weights are pickles: a file, or a folder without safetensors.
 

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = action.add_argument
     add('name', metavar='NAME', help=f'which one: {", ".join(model_files.MODEL_FILES)}')
     add('--to', type=some_path, metavar='DIR', help='folder (default: in ~/.local/share)')
-    add('--url', type=some_text, help='a mirror of the file; its SHA-256 must be the same')
+    add('--url', type=some_text, help='a mirror of it, or a local file; its SHA-256 counts')
     summary = 'copy the promoted model of a slot to another, such as one that many robots follow'
     action = _slot_action(actions, 'publish', summary)
     action.add_argument('target', metavar='TO', type=some_text, help='slot that it goes to')

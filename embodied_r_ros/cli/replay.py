@@ -20,6 +20,7 @@ from embodied_r_ros.episodes.replay import (
     replay_table,
 )
 from embodied_r_ros.episodes.replay_deltas import OtherScene, pairs_table, perceive_again
+from embodied_r_ros.serving.profiles import reasoner_config
 from embodied_r_ros.serving.served import served_model
 from tqdm import tqdm
 
@@ -40,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=some_text,
         action='append',
         metavar='DIR_OR_URL',
-        help='folder with a model, or URL of a model server (URL#MODEL: one of its models); '
+        help='folder with a model, adapter in GGUF, or URL of a server (URL#MODEL: one of them); '
         'repeat to compare several; with --perceiver, default: none, who is not asked',
     )
     add('--deadline', type=some_seconds, default=120.0, metavar='S', help='time per answer [s]')
@@ -118,5 +119,5 @@ def _asked_again(
     for model in models:
         with served_model(model, say) as chat:
             bar = tqdm(replays, unit=' questions', disable=None)
-            replays = ask_again(bar, chat, args.deadline)
+            replays = ask_again(bar, chat, args.deadline, reasoner_config(model).writes)
     return replays, models

@@ -17,6 +17,7 @@ from embodied_r_ros.bags.own_messages import (
 from embodied_r_ros.bags.reader import read_messages, read_values, topics_of_type
 from embodied_r_ros.common.errors import ConfigError, ImageError
 from embodied_r_ros.episodes.labels import answer_in_words
+from embodied_r_ros.reasoning.calls import calls_prompt, CALLS_PROMPT_VERSION, labels_to_list
 from embodied_r_ros.reasoning.prompts import (
     as_asked,
     build_prompt,
@@ -27,6 +28,7 @@ from embodied_r_ros.reasoning.prompts import (
 )
 from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.scene.tools import Scene
 from embodied_r_ros.types.answers import is_of_shadow, shadow_id
 from embodied_r_ros.types.deltas import row_deltas, SemanticDelta
 from embodied_r_ros.types.episodes import AnswerLabel, LabelVerdict, Verdict
@@ -282,6 +284,11 @@ def _inputs(
 ) -> Inputs:
     """The prompt that a row of these deltas gives."""
     read = [SemanticDelta.from_row(delta) for delta in row_deltas(deltas)]
+    if answer.model.prompt_version == CALLS_PROMPT_VERSION:
+        scene = Scene(read, scene_map)
+        labels = labels_to_list(answer.question, answer.options, scene)
+        prompt = calls_prompt(answer.question, answer.options, labels)
+        return Inputs(deltas, memory, prompt, scene_map)
     parts = answer.question, answer.options, read, answer.focus, memory, scene_map
     return Inputs(deltas, memory, as_asked(build_prompt(*parts), answer), scene_map)
 

@@ -20,6 +20,7 @@ from embodied_r_ros.episodes.replay_deltas import pair_to_json
 from embodied_r_ros.reasoning.completions import choice_index, is_unknown
 from embodied_r_ros.reasoning.question import ReasonerConfig, Refusal
 from embodied_r_ros.reasoning.reasoner import NO_FORMAT, Reasoner
+from embodied_r_ros.scene.tools import Scene
 from embodied_r_ros.types.answers import Check, Freshness
 from embodied_r_ros.types.episodes import LabelVerdict
 
@@ -56,6 +57,7 @@ class Replay:
     label: AnswerLabel | None  # an operator's verdict
     prompt: Prompt
     source: PromptSource
+    scene: Scene | None = None  # what was known then; None: it cannot be built again
     answers: tuple[Answer, ...] = ()  # of each model, in the order of asking
     errors: tuple[str, ...] = ()  # likewise; empty: there is an answer
 
@@ -80,8 +82,9 @@ def prepare_replays(log: AnswerLog, scene: OtherScene | None = None) -> list[Rep
             known = inputs if isinstance(inputs, Inputs) else _until_then(answer, log, prompt)
             deltas, focus = scene.deltas(known.deltas), looks.get(answer.id, ())
             other = with_other_scene(answer, known, deltas, focus, maps.get(answer.id))
-            prompt, source = other.prompt, PromptSource.OTHER_DELTAS
-        replays.append(Replay(answer, log.labels.get(answer.id), prompt, source))
+            inputs, prompt, source = other, other.prompt, PromptSource.OTHER_DELTAS
+        seen = Scene(inputs.deltas, inputs.scene_map) if isinstance(inputs, Inputs) else None
+        replays.append(Replay(answer, log.labels.get(answer.id), prompt, source, seen))
     return replays
 
 
@@ -99,7 +102,9 @@ def _source(answer: Answer, prompt: Prompt, *, is_built: bool) -> PromptSource:
     return PromptSource.AS_RECORDED if is_recorded else PromptSource.CHANGED
 
 
-def ask_again(replays: Iterable[Replay], chat: ChatConfig, deadline_s: float) -> list[Replay]:
+def ask_again(
+    replays: Iterable[Replay], chat: ChatConfig, deadline_s: float, writes: str = 'text'
+) -> list[Replay]:
     """Ask one more model every question, sampled as it was then.
 
     A question that the model fails to answer does not end the replay.
@@ -108,6 +113,7 @@ def ask_again(replays: Iterable[Replay], chat: ChatConfig, deadline_s: float) ->
         replays: The questions.
         chat: Where the model is served.
         deadline_s: Time in which each answer must be complete [s].
+        writes: What the model writes, as of `ReasonerConfig`.
 
     Raises:
         InputError: The model server does not answer.
@@ -117,7 +123,8 @@ def ask_again(replays: Iterable[Replay], chat: ChatConfig, deadline_s: float) ->
         client.info(_INFO_S)
     except ModelError as error:
         raise InputError(str(error)) from None
-    reasoner = Reasoner(client, ReasonerConfig(deadline_s=deadline_s, top_logprobs=0))
+    config = ReasonerConfig(deadline_s=deadline_s, top_logprobs=0, writes=writes)
+    reasoner = Reasoner(client, config)
     return [_ask(replay, reasoner) for replay in replays]
 
 
@@ -129,6 +136,7 @@ def _ask(replay: Replay, reasoner: Reasoner) -> Replay:
             answer_id=original.id,
             now_ns=lambda: original.observation_stamp_ns,
             prompt=replay.prompt,
+            scene=replay.scene,
         )
     except Refusal as refusal:
         answer = refusal.answer

@@ -14,15 +14,17 @@ from embodied_r_ros.nodes.diagnostics import Health, Level
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from embodied_r_ros.reasoning.reasoner import Reasoner
 from embodied_r_ros.reasoning.shadow import Shadow, ShadowConfig
+from embodied_r_ros.scene.tools import Scene
 from embodied_r_ros.serving.profiles import stand_in_server
 from embodied_r_ros.types.answers import SHADOW_ANSWER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from embodied_r_ros.nodes.node_base import ManagedNode
     from embodied_r_ros.reasoning.question import Question, ReasonerConfig
     from embodied_r_ros.types.answers import Answer
+    from embodied_r_ros.types.deltas import SemanticDelta
 
 
 class ShadowOfReasoner:
@@ -61,10 +63,12 @@ class ShadowOfReasoner:
         if self._shadow:
             self._shadow.reconfigure(Reasoner(self._client, config))
 
-    def offer(self, answer: Answer, question: Question) -> None:
-        """Take an answer that was published, and its question. From any thread."""
+    def offer(self, answer: Answer, question: Question, deltas: Sequence[SemanticDelta]) -> None:
+        """Take an answer that was published, its question, and all deltas. From any thread."""
         if self._shadow:
-            self._shadow.offer(answer, question.shown.image if question.shown else None)
+            until_then = [d for d in deltas if d.stamp_ns <= answer.observation_stamp_ns]
+            scene = Scene(until_then, question.scene_map)
+            self._shadow.offer(answer, question.shown.image if question.shown else None, scene)
 
     def give_way(self) -> None:
         """Take that somebody asks a question."""

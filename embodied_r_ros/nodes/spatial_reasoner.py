@@ -166,22 +166,28 @@ class ReasonerNodeConfig(Settings):
         read_only=True,
     )
 
-    def server(self, chat: ChatConfig) -> ChatConfig:
-        """The server to ask: the profile's, or `chat` where no profile is named."""
-        return load_profile(self.profile).client('reasoner') if self.profile else chat
-
     def suited_settings(self) -> Mapping[str, Any]:
         """Settings of `ReasonerConfig` that suit the model of the profile."""
         return load_profile(self.profile).reasoner if self.profile else {}
 
-    def clients(self, chat: ChatConfig) -> dict[Rung, HttpChatClient]:
-        """Clients of all models, where `chat` is the server if no profile is named.
+    def clients(
+        self, chat: ChatConfig, say: Callable[[str], None] = lambda line: None
+    ) -> dict[Rung, HttpChatClient]:
+        """Clients of all models.
+
+        Args:
+            chat: The server, where no profile is named.
+            say: Told where the profile's slot holds what has gone: the tools answer then.
 
         Raises:
             ConfigError: A profile, URL or token cannot be used.
         """
-        has_model = not self.profile or not load_profile(self.profile).has_no_model
-        servers = {Rung.PRIMARY: self.server(chat)} if has_model else {}
+        servers = {Rung.PRIMARY: chat}
+        if self.profile:
+            profile = load_profile(self.profile)
+            client = None if profile.has_no_model else profile.client('reasoner')
+            is_here = client and 'reasoner' in profile.without_gone(say).clients
+            servers = {Rung.PRIMARY: client} if client and is_here else {}
         for rung, name in ((Rung.SECONDARY, self.secondary), (Rung.LOCAL, self.local)):
             if name:
                 servers[rung] = stand_in_server(name, 'reasoner', rung.name)
@@ -233,7 +239,7 @@ class SpatialReasoner(ManagedNode):
         """
         self._arm = Arm(self.parameters.config(ArmConfig))
         config = self.parameters.config(ReasonerNodeConfig)
-        clients = config.clients(self.parameters.config(ChatConfig))
+        clients = config.clients(self.parameters.config(ChatConfig), self.get_logger().warning)
         self._fallback = chat_fallback(clients, self.parameters.config(FallbackConfig))
         self.while_configured.callback(self._fallback.close)
         self.parameters.suggest(ReasonerConfig, config.suited_settings())
@@ -380,7 +386,7 @@ class SpatialReasoner(ManagedNode):
 
         def finish(outcome: Outcome) -> None:
             try:
-                outcome = self._publish(outcome, question)
+                outcome = self._publish(outcome, episode_question)
             except Exception as error:  # the asker must hear of the outcome, whatever it was
                 self.log_problem(error)
             deliver(outcome)
@@ -445,7 +451,7 @@ class SpatialReasoner(ManagedNode):
             self._goals.publish(proposal_to_msg(ROS_MESSAGES, goal))
         self._recorder.note(answer)
         if self._shadow:
-            self._shadow.offer(answer, question)
+            self._shadow.offer(answer, question, self._memory.deltas())
         return replace(outcome, answer=answer)
 
     def _with_goal(

@@ -29,6 +29,7 @@ from embodied_r_ros.questions.map_rows import (
 from embodied_r_ros.questions.path_kinds import clear_quarter
 from embodied_r_ros.questions.row import builder_of, QuestionWithSolution
 from embodied_r_ros.questions.wordings import MAP_WORDINGS, MOTION_KINDS, WORDINGS
+from embodied_r_ros.reasoning.calls import CALLS_PROMPT_VERSION
 from embodied_r_ros.reasoning.completions import (
     choice_index,
     is_unknown,
@@ -121,7 +122,7 @@ def _why_no_prompt(episode: Episode, answer: Answer) -> str:
     """Why the prompt of an answer is not built; empty: it may be."""
     if episode.delta_source != 'recorded':
         return f'answers go with recorded deltas, not with {episode.delta_source} ones'
-    versions = REASON_PROMPT_VERSION, TOOLS_PROMPT_VERSION
+    versions = REASON_PROMPT_VERSION, TOOLS_PROMPT_VERSION, CALLS_PROMPT_VERSION
     if answer.prompt_sha256 and answer.model.prompt_version not in versions:
         return f'its prompt is not of version {" or ".join(versions)}'
     if shows_image(answer.prompt):

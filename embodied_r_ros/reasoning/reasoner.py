@@ -24,8 +24,8 @@ from embodied_r_ros.common.errors import CancelledError, ConfigError, DeadlineEr
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.reasoning.calling import answer_by_calls, is_repeated, run_calls
 from embodied_r_ros.reasoning.calls import (
+    calls_prompt,
     CALLS_PROMPT_VERSION,
-    compact_prompt,
     grammar,
     labels_to_list,
     MOST_TOKENS,
@@ -67,7 +67,7 @@ from embodied_r_ros.reasoning.saying import (
     with_tool_answer,
     without_support,
 )
-from embodied_r_ros.scene.memory import mentions, question_terms, SceneText
+from embodied_r_ros.scene.memory import mentions, question_terms
 from embodied_r_ros.scene.tools import Scene
 from embodied_r_ros.types.answers import (
     Answer,
@@ -344,7 +344,7 @@ class Reasoner:
         )
         return with_tool_answer(draft, found, self._freshness(draft, pending, now_ns), check)
 
-    def repeat(
+    def repeat(  # noqa: PLR0913
         self,
         answer: Answer,
         *,
@@ -352,11 +352,13 @@ class Reasoner:
         now_ns: Callable[[], int],
         image: EncodedImage | None = None,
         prompt: Prompt | None = None,
+        scene: Scene | None = None,
         cancel: threading.Event | None = None,
     ) -> Answer:
         """Answer from the very prompt of another answer, sampled as that one was.
 
-        Where its model called tools, the prompt holds their results, and no more are called.
+        Where its model called tools, the prompt holds their results, and no more are called. Where
+        either model writes calls, the question is asked anew about the same scene.
 
         Args:
             answer: The other answer, with its prompt.
@@ -364,6 +366,7 @@ class Reasoner:
             now_ns: As of `answer`.
             image: That the prompt shows; None: it shows none.
             prompt: In place of the recorded one; None: that one.
+            scene: What was known then, for calls; None: nothing can tell.
             cancel: As of `answer`.
 
         Raises:
@@ -371,6 +374,11 @@ class Reasoner:
             CancelledError: `cancel` was set.
         """
         is_of_calls = answer.model.prompt_version == CALLS_PROMPT_VERSION
+        if scene and (is_of_calls or self._config.writes == 'calls'):
+            question = Question(answer.question, answer.options, scene_map=scene.place)
+            return self.answer(
+                question, scene.deltas, answer_id=answer_id, now_ns=now_ns, cancel=cancel
+            )
         if not prompt and (is_of_calls or self._config.writes == 'calls'):
             msg = 'calls are run over the scene, of which a prompt alone holds the names: ask anew'
             raise Refusal(RefusalCode.MODEL, msg, answer)
@@ -478,11 +486,10 @@ class Reasoner:
         labels: Sequence[str],
     ) -> tuple[Answer, _Generation]:
         """Have a model write calls; the answer with what is known of them, and the text."""
-        text = compact_prompt(pending.question.text, pending.question.options, labels)
-        prompt = Prompt('', text, SceneText(''))
+        prompt = calls_prompt(pending.question.text, pending.question.options, labels)
         sampling = Sampling(max_tokens=MOST_TOKENS, seed=draft.sampling.seed)
         draft = replace(
-            draft, prompt=text, prompt_sha256=prompt.sha256(), sampling=sampling, focus=()
+            draft, prompt=prompt.user, prompt_sha256=prompt.sha256(), sampling=sampling, focus=()
         )
         request = ChatRequest(prompt.messages(), sampling, None, grammar(labels), top_logprobs=1)
         generation = _Generation()

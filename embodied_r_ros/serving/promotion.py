@@ -59,7 +59,11 @@ def _aside(target: Path) -> Path:
 
 IN_FORCE, MODELS, MANIFESTS, HISTORY = 'manifest.json', 'models', 'manifests', 'history'
 CARD = 'README.md'
-_ROLL_BACK = 'take another by `embodied-r models rollback`'
+ROLL_BACK = 'take another by `embodied-r models rollback`'
+
+
+class GoneError(ConfigError):
+    """What a slot holds is not here as it was promoted."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,16 @@ class PromotedModel:
     def is_adapter(self) -> bool:
         """Whether it is a LoRA adapter, which a server takes on top of its own model."""
         return not (self.folder / 'config.json').exists()
+
+    @property
+    def weights(self) -> Path:
+        """What its digest is of."""
+        return weights_of(self.folder)
+
+
+def weights_of(folder: Path) -> Path:
+    """The adapter in GGUF that a folder holds; else the folder, which holds a model or adapter."""
+    return next(iter(sorted(folder.glob('*.gguf'))), folder)
 
 
 def slot_folder(slot: str) -> Path:
@@ -120,12 +134,16 @@ def see_whole(promoted: PromotedModel) -> None:
     """See that a model is here as it was promoted.
 
     Raises:
-        ConfigError: It is not.
+        GoneError: It is not.
     """
-    digest = model_digest(promoted.folder)
+    try:
+        digest = model_digest(promoted.weights)
+    except ConfigError as error:
+        msg = f'{error}: {ROLL_BACK}'
+        raise GoneError(msg) from None
     if digest != promoted.digest:
-        msg = f'{promoted.folder} is not what was promoted ({digest}): {_ROLL_BACK}'
-        raise ConfigError(msg)
+        msg = f'{promoted.folder} is not what was promoted ({digest}): {ROLL_BACK}'
+        raise GoneError(msg)
 
 
 def promote(
@@ -135,8 +153,9 @@ def promote(
 
     Args:
         slot: Folder of the slot.
-        model: Folder of the model or adapter.
-        record: What is known of it, for the manifest.
+        model: Folder of the model or adapter, or the file of an adapter in GGUF.
+        record: What is known of it, for the manifest; of an adapter in GGUF also the `digest` of
+            its `base`.
         signature: Who promotes it, when and why, for the history.
 
     Raises:
@@ -202,7 +221,7 @@ def publish(slot: Path, target: Path, signature: Signature) -> PromotedModel:
     if promoted is None:
         msg = f'nothing is promoted in {slot}: there is nothing to publish'
         raise ConfigError(msg)
-    return promote(target, promoted.folder, promoted.record, signature)
+    return promote(target, promoted.weights, promoted.record, signature)
 
 
 def history(slot: Path) -> list[dict[str, Any]]:
@@ -293,7 +312,9 @@ def _note(
 def _copy(slot: Path, model: Path, digest: str) -> Path:
     """The model's copy; made beside its place and renamed, so that no half of one is there."""
     end = f'-{digest.removeprefix("sha256:")[:12]}'
-    name = model.resolve().name.removesuffix(end) + end  # of another slot it has one already
+    # Of another slot it has one already.
+    name = (model.resolve().stem if model.is_file() else model.resolve().name).removesuffix(end)
+    name += end
     folder = slot / MODELS / name
     if folder.exists() and _is_whole(folder, digest):
         return folder
@@ -316,7 +337,7 @@ def _files_to_copy(model: Path) -> list[Path]:
 def _is_whole(folder: Path, digest: str) -> bool:
     """Tell whether an earlier copy is still what was promoted."""
     try:
-        return model_digest(folder) == digest
+        return model_digest(weights_of(folder)) == digest
     except ConfigError:  # its weights are gone
         return False
 

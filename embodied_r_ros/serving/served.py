@@ -33,13 +33,14 @@ from embodied_r_ros.chat.settings import (
     ChatConfig,
     holds_weights,
     is_loopback,
+    is_reader,
     model_files,
     refuse_pickles,
 )
 from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, ModelError
 from embodied_r_ros.common.files import user_folder
 from embodied_r_ros.common.settings import config_from_mapping
-from embodied_r_ros.serving.profiles import load_profile, Profile, ServerConfig
+from embodied_r_ros.serving.profiles import load_profile, Profile, READER, ServerConfig
 from embodied_r_ros.serving.server_process import is_healthy
 from embodied_r_ros.serving.servers import ModelServers
 
@@ -56,16 +57,22 @@ _KEY_CHARS = 16
 
 @contextmanager
 def served_model(
-    model: str, say: Callable[[str], None] = lambda line: None, *, stays: bool = False
+    model: str,
+    say: Callable[[str], None] = lambda line: None,
+    *,
+    stays: bool = False,
+    profile: str = READER,
 ) -> Iterator[ChatConfig]:
-    """Reach a model that is given as the URL of a server or as a folder.
+    """Reach a model that is given as the URL of a server, as a folder or as an adapter.
 
-    A folder is served by the program of the embedded profile, on a free port.
+    A folder is served as the shipped arm, an adapter in GGUF on the base of a profile, both on a
+    free port.
 
     Args:
-        model: The URL or the folder.
+        model: The URL, folder or adapter.
         say: Gets the progress, a line at a time.
         stays: Whether the server stays as long as its profile says; else it ends after use.
+        profile: With the base of an adapter.
 
     Raises:
         ConfigError: It is neither, or holds no model, or one of pickles.
@@ -74,15 +81,17 @@ def served_model(
     if model.startswith(('http://', 'https://')):
         yield ChatConfig(url=model)
         return
-    with _served(folder_profile(model), say, stays=stays) as chat:
+    with _served(folder_profile(model, profile), say, stays=stays) as chat:
         yield chat
 
 
 @contextmanager
 def served_reasoner(
     profile: str, say: Callable[[str], None] = lambda line: None, *, stays: bool = False
-) -> Iterator[ChatConfig]:
+) -> Iterator[ChatConfig | None]:
     """Reach the reasoner of a profile: on another machine, else served here, on a free port.
+
+    None: what was promoted in its slot has gone, and `say` was told so.
 
     Args:
         profile: Its name or path.
@@ -94,9 +103,10 @@ def served_reasoner(
         ModelError: The server does not start.
     """
     loaded = load_profile(profile)
-    chat = loaded.client('reasoner')
+    loaded.client('reasoner')
+    loaded = loaded.without_gone(say)
     if 'reasoner' not in loaded.servers:
-        yield chat
+        yield loaded.clients.get('reasoner')
         return
     with _served(loaded, say, stays=stays) as chat:
         yield chat
@@ -105,6 +115,8 @@ def served_reasoner(
 @contextmanager
 def _served(profile: Profile, say: Callable[[str], None], *, stays: bool) -> Iterator[ChatConfig]:
     config = replace(profile.servers['reasoner'], port=0)
+    if config.adapter:  # another one has another server
+        config = replace(config.in_force(), promoted='')
     if stays and config.stays_s and is_loopback(config.host):
         with WarmServer(profile.name, config.in_force()).use(say) as chat:
             yield chat
@@ -126,8 +138,12 @@ def _running(
         log.unlink(missing_ok=True)
 
 
-def folder_profile(model: str) -> Profile:
-    """Profile that serves the model of a folder by the program that serves the shipped arm.
+def folder_profile(model: str, profile: str = READER) -> Profile:
+    """Profile that serves the model of a folder as the shipped arm, or an adapter in GGUF.
+
+    Args:
+        model: The folder or adapter.
+        profile: With the base of an adapter.
 
     Raises:
         ConfigError: It is no folder, or holds no model, or one of pickles.
@@ -136,11 +152,15 @@ def folder_profile(model: str) -> Profile:
         msg = f'model is {model!r}: expected an http or https URL, or a folder'
         raise ConfigError(msg)
     folder = Path(model).expanduser().resolve()
+    if is_reader(model):
+        template = load_profile(profile).servers['reasoner']
+        config = replace(template, adapter=str(folder), port=0, promoted='')
+        return Profile(f'adapter-{folder.stem}', servers={'reasoner': config})
     refuse_pickles(folder)
     if not (folder / 'config.json').is_file() or not holds_weights(folder):
         msg = (
             f'{folder} holds no model: expected a folder with config.json and *.safetensors, '
-            'or the URL of a model server'
+            'an adapter in GGUF, or the URL of a model server'
         )
         raise ConfigError(msg)
     template = load_profile('embedded-arm').servers['reasoner']

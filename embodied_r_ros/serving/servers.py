@@ -23,6 +23,7 @@ from embodied_r_ros.chat.settings import (
 from embodied_r_ros.common.errors import ConfigError, ModelError
 from embodied_r_ros.common.files import shared_path, user_folder
 from embodied_r_ros.serving.promotion import in_force, slot_folder
+from embodied_r_ros.serving.relay import Relay
 from embodied_r_ros.serving.server_process import Adapter, ModelProcess
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 LLAMA = 'llama-server'
 RUNTIME_UPDATES = 'VLLM_ALLOW_RUNTIME_LORA_UPDATING'
 _WATCH_S = 0.5
+_DRAIN_S = 30.0  # in which a server that was exchanged ends its answers
 _GRACE_S = 10.0  # between asking a server to end and making it
 _TOKEN_VARIABLE = ChatConfig().token_variable
 
@@ -64,15 +66,14 @@ class ModelServers:
         self._say = say
         self._token = token_from_environment(_TOKEN_VARIABLE)
         self._stamps = profile.promotions()
-        self._configs = {role: with_free_port(c).in_force() for role, c in profile.servers.items()}
-        for role, config in profile.servers.items():
-            if config.ignores_promoted():
-                say(f'{role}: what slot {config.promoted} holds is no adapter of its model')
+        servers = profile.without_gone(say).servers
+        self._configs = {role: with_free_port(c).in_force() for role, c in servers.items()}
         for role, config in self._configs.items():
             self._check_access(role, config, allow_remote=allow_remote)
         self.commands = {role: _program(c.filled_command()) for role, c in self._configs.items()}
         self.running: list[ModelProcess] = []
         self._adapters: dict[str, Adapter] = {}
+        self._relays: dict[str, Relay] = {}  # of those that are exchanged without a gap
 
     def start(self) -> None:
         """Start every server and wait until it is healthy; on an error none is left running.
@@ -92,8 +93,9 @@ class ModelServers:
         """How to reach the models, by role; those that other machines serve included."""
         local = {role: config.client() for role, config in self._configs.items()}
         # The client's settings in the profile win, but not over a port that was chosen just now.
+        named = self._profile.clients.items()
         return {
-            **self._profile.clients,
+            **{r: c for r, c in named if r in local or r not in self._profile.servers},
             **{r: c for r, c in local.items() if self._profile.servers[r].port == 0},
         }
 
@@ -131,11 +133,15 @@ class ModelServers:
         for role, stamp in self._stamps.items():
             if stamp == before[role]:
                 continue
-            old = self._configs[role]
+            old = self._configs.get(role)
             try:
-                new = replace(self._profile.servers[role], port=old.port).in_force()
+                new = self._profile.servers[role].in_force()
+                new = replace(new, port=old.port) if old else with_free_port(new)
                 command = _program(new.filled_command())
-                if (new.model, new.adapter) != (old.model, old.adapter):
+                if old is None:  # what it held had gone
+                    self._configs[role], self.commands[role] = new, command
+                    self._begin(role)
+                elif (new.model, new.adapter) != (old.model, old.adapter):
                     self._exchange(role, new, command)
                 elif self._adapt(role):
                     self._say(f'{role}: took the adapter that is in force, or dropped it')
@@ -145,8 +151,10 @@ class ModelServers:
 
     def close(self) -> None:
         """End all servers, politely first; waits until they are gone."""
+        for relay in self._relays.values():
+            relay.close()
+        self._relays.clear()
         self._end(self.running)
-        self.running.clear()
 
     def __enter__(self) -> ModelServers:
         self.start()
@@ -162,35 +170,54 @@ class ModelServers:
         for server in servers:
             if not server.end(end - time.monotonic()):
                 self._say(f'{server.role}: had to be killed')
+        self.running = [server for server in self.running if server not in servers]
 
     def _exchange(self, role: str, config: ServerConfig, command: tuple[str, ...]) -> None:
-        """Serve another model behind the same address, or the old one again where that fails."""
-        old = self._configs[role], self.commands[role]
-        model = config.adapter or config.model
-        self._say(f'{role}: {model} is in force now; questions fail until it is loaded')
+        """Serve another model behind the same address, or go on with the old one where that fails.
+
+        An adapter of a small model is served beside the one before until it is loaded; else both
+        would not fit.
+        """
+        before, old = (self._configs[role], self.commands[role]), self._of(role)
+        relay = self._relays.get(role)
+        until = 'the one before answers' if relay else 'questions fail'
+        self._say(f'{role}: {config.adapter or config.model} is in force now; {until} until it '
+                  'is loaded')  # fmt: skip
+        if not relay:
+            self._end(old)
+        self._configs[role], self.commands[role] = config, command
         try:
-            self._restart(role, config, command)
+            self._begin(role)
         except ModelError as error:
             self._say(f'{role}: {error}')
-            self._restart(role, *old)
+            self._configs[role], self.commands[role] = before
+            self._end([server for server in self._of(role) if server not in old])
+            if not relay:
+                self._begin(role)
+            return
+        if relay:
+            relay.drain(_DRAIN_S)
+            self._end(old)
 
-    def _restart(self, role: str, config: ServerConfig, command: tuple[str, ...]) -> None:
-        self._end([server for server in self.running if server.role == role])
-        self.running = [server for server in self.running if server.role != role]
-        self._configs[role], self.commands[role] = config, command
-        self._begin(role)
+    def _of(self, role: str) -> list[ModelProcess]:
+        return [server for server in self.running if server.role == role]
 
     def _begin(self, role: str) -> None:
         server = self._launch(role)
         self.running.append(server)
         server.await_health(self._say)
         config = self._configs[role]
+        if role in self._relays:
+            self._relays[role].target = server.config.port
+        elif server.config.port != config.port:
+            self._relays[role] = Relay(config.host, config.port, server.config.port)
         self._adapters[role] = Adapter(config, self._token if config.token_variable else '')
         self._adapt(role)
 
     def _adapt(self, role: str) -> bool:
         """Have the server take the adapter that is in force; True: anything changed."""
-        slot = self._configs[role].promoted
+        config = self._configs[role]
+        slot = '' if config.adapter else config.promoted
         return bool(slot) and self._adapters[role].take(in_force(slot_folder(slot)))
 
     def _check_access(self, role: str, config: ServerConfig, *, allow_remote: bool) -> None:
@@ -209,8 +236,13 @@ class ModelServers:
             raise ConfigError(msg)
 
     def _launch(self, role: str) -> ModelProcess:
-        config = self._configs[role]
+        config, command = self._configs[role], self.commands[role]
         log = self._log_dir / f'{self._profile.name}-{role}.log'
+        if any(server.log == log for server in self.running):
+            log = log.with_suffix('.next.log')
+        if config.adapter and config.promoted:
+            config = with_free_port(replace(config, host='127.0.0.1', port=0))
+            command = _program(config.filled_command())
         self._say(f'{role}: starting {config.model} on port {config.port}, log in {log}')
         environment = dict(os.environ)
         if config.threads:
@@ -223,7 +255,7 @@ class ModelServers:
             environment[RUNTIME_UPDATES] = 'True'
         if self._token and config.token_variable:
             environment[config.token_variable] = self._token
-        return ModelProcess(role, config, self.commands[role], environment, log)
+        return ModelProcess(role, config, command, environment, log)
 
 
 def default_log_dir() -> Path:

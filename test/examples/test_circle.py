@@ -10,9 +10,12 @@ import pytest
 pytest.importorskip('rclpy')
 
 from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.questions.map_rows import names_for
 
 from examples import circle
 from examples.children import child, run_child
+from training.data.call_rows import scene_of
+from training.data.random_maps import random_map_moment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,24 +39,28 @@ def test_step_that_fails_ends_the_circle_with_what_it_said(
     assert 'episodes is 0: expected 1 or more' in capsys.readouterr().err
 
 
-def test_promotion_that_failed_is_not_taken_for_a_refusal(
+def test_a_training_that_failed_is_not_taken_for_a_refusal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[object] = []
-
     def step(self: circle.Circle, *words: object, well: Sequence[int] = (0,)) -> int:
-        asked.append(words)
         return max(well)
 
     monkeypatch.setattr(circle.Circle, 'step', step)
-    going = circle.Circle(tmp_path, tmp_path / 'start')
-    with pytest.raises(EmbodiedRError, match=r'training\.promote failed'):
-        going.promote()
-    assert len(asked) == 1
+    going = circle.Circle(tmp_path)
+    with pytest.raises(EmbodiedRError, match=r'training\.improve failed'):
+        going.improve()
     (tmp_path / 'slot' / 'refusals').mkdir(parents=True)
     (tmp_path / 'slot' / 'refusals' / 'digest.json').write_text('{}')
-    assert not going.promote()
-    assert len(asked) == 3
+    assert not going.improve()
+
+
+def test_questions_of_the_sailor_have_true_answers() -> None:
+    place = random_map_moment('circle', names_for('train')).scene
+    asked = dict(circle.sailors_questions(scene_of(place)))
+    (floor,) = [answer for question, answer in asked.items() if 'odometer' in question.text]
+    assert float(floor) > 0
+    assert all(not question.options or answer in question.options
+               for question, answer in asked.items())  # fmt: skip
 
 
 def test_program_that_takes_too_long_is_ended(tmp_path: Path) -> None:

@@ -16,12 +16,15 @@ from embodied_r_ros.bags.own_messages import (
     mark_to_msg,
 )
 from embodied_r_ros.bags.writer import BagWriter
+from embodied_r_ros.episodes.episode import read_answers
+from embodied_r_ros.episodes.replay import prepare_replays, PromptSource
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.questions.collect import rows_of, RowsRecipe
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.row import Row
 from embodied_r_ros.questions.wordings import PLACES, WORDINGS
+from embodied_r_ros.reasoning.calls import calls_prompt, CALLS_PROMPT_VERSION, labels_to_list
 from embodied_r_ros.reasoning.prompts import (
     build_prompt,
     REASON_PROMPT_VERSION,
@@ -29,6 +32,7 @@ from embodied_r_ros.reasoning.prompts import (
     with_tools,
 )
 from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.scene.tools import Scene
 from embodied_r_ros.types.answers import Answer, AnswerKind, FocusText, Freshness, ToolCall
 from embodied_r_ros.types.deltas import (
     change_text,
@@ -167,6 +171,22 @@ def test_label_is_the_solution(
     assert coverage.rows['asked', 'label'] == 1
 
 
+def test_a_labelled_answer_of_a_model_that_writes_calls_is_a_row(tmp_path: Path) -> None:
+    labels = labels_to_list('Where is the door?', (), Scene(SEEN[:4]))
+    prompt = calls_prompt('Where is the door?', (), labels)
+    model = replace(MODEL, prompt_version=CALLS_PROMPT_VERSION)
+    own = replace(
+        answer(options=()), prompt=prompt.user, prompt_sha256=prompt.sha256(), model=model
+    )
+    bag = write_bag(tmp_path / 'e1', [own], [label(LabelVerdict.CORRECTED, 'where(door)')])
+    (row,) = logged_rows(bag)
+    assert (row.solution, row.source) == ('where(door)', 'label')
+    (replay,) = prepare_replays(read_answers(bag))
+    assert replay.source is PromptSource.SAME
+    assert replay.scene
+    assert [delta.to_id for delta in replay.scene.deltas] == [delta.to_id for delta in SEEN[:4]]
+
+
 def test_newest_label_counts(tmp_path: Path) -> None:
     labels = [label(LabelVerdict.RIGHT), label(LabelVerdict.CORRECTED, 'right')]
     (row,) = logged_rows(write_bag(tmp_path / 'e1', [answer()], labels))
@@ -224,7 +244,7 @@ def test_row_gives_the_very_prompt_that_was_answered(tmp_path: Path) -> None:
         (
             replace(answer(), model=ModelInfo('nano', prompt_version='reason-0')),
             label(LabelVerdict.RIGHT),
-            f'its prompt is not of version {REASON_PROMPT_VERSION} or tools-1',
+            f'its prompt is not of version {REASON_PROMPT_VERSION} or tools-1 or calls-1',
         ),
     ],
 )

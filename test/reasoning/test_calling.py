@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import time
+
 from embodied_r_ros.chat.protocol import ChatMessage
 from embodied_r_ros.reasoning.question import Question, ReasonerConfig, Refusal, RefusalCode
 from embodied_r_ros.reasoning.reading import Reading
 from embodied_r_ros.reasoning.reasoner import Reasoner
 from embodied_r_ros.reasoning.saying import answer_by_tools, answer_readings, combine_readings
+from embodied_r_ros.reasoning.shadow import Shadow, ShadowConfig
 from embodied_r_ros.scene.tools import Scene
-from embodied_r_ros.types.answers import AnswerKind, Check
+from embodied_r_ros.types.answers import Answer, AnswerKind, Check, shadow_id
 from embodied_r_ros.types.deltas import DeltaKind, Motion, MotionSource, SemanticDelta
 from embodied_r_ros.types.landmarks import Landmark, PathPoint, SceneMap
 import pytest
@@ -87,6 +90,22 @@ def test_a_prompt_of_calls_is_not_repeated_without_its_scene() -> None:
     reasoner = Reasoner(ScriptedClient(' motion(turn)'), ReasonerConfig())
     with pytest.raises(Refusal, match='ask anew'):
         reasoner.repeat(answer, answer_id='again', now_ns=lambda: 0)
+
+
+def test_with_its_scene_a_candidate_is_asked_anew() -> None:
+    answer = ask(ScriptedClient(' motion(turn)'), WHICH, TURNED, 2.5, writes='calls')
+    candidate = Reasoner(ScriptedClient(' motion(turn)'), ReasonerConfig(writes='calls'))
+    delivered: list[Answer] = []
+    shadow = Shadow(candidate, ShadowConfig(), lambda: True, lambda: 0, delivered.append)
+    shadow.offer(answer, None, Scene(TURNED))
+    end = time.monotonic() + 10
+    while not delivered and time.monotonic() < end:
+        time.sleep(0.01)
+    shadow.close()
+    (own,) = delivered
+    assert (own.text, own.prompt_sha256) == (answer.text, answer.prompt_sha256)
+    assert own.id == shadow_id(answer.id)
+    assert (shadow.stats().answered, shadow.stats().same) == (1, 1)
 
 
 def test_sure_calls_win_over_the_reader_without_a_model() -> None:

@@ -115,6 +115,17 @@ def test_a_publisher_that_is_not_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_local_file_is_taken_where_there_is_no_network(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match='without a network get the file elsewhere and give its'):
+        fetch(ENTRY, tmp_path)
+    mine = tmp_path / 'mine'
+    mine.write_bytes(CONTENT)
+    assert fetch(ENTRY, tmp_path / 'here', str(mine)).read_bytes() == CONTENT
+    mine.write_bytes(b'another')
+    with pytest.raises(ModelError, match='another file than detector'):
+        fetch(ENTRY, tmp_path / 'there', str(mine))
+
+
 def test_what_is_no_url_or_no_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match='url is'):
         fetch(ENTRY, tmp_path, 'detector.onnx')
@@ -126,7 +137,7 @@ def test_what_is_no_url_or_no_folder(tmp_path: Path) -> None:
 def test_every_file_states_what_a_user_needs() -> None:
     for entry in MODEL_FILES.values():
         assert entry.url.startswith('https://')
-        assert entry.file_name.endswith('.onnx')
+        assert entry.file_name.endswith(('.onnx', '.gguf'))
         assert len(entry.sha256) == 64
         assert entry.licence == 'Apache-2.0'
         assert entry.size > 1_000_000

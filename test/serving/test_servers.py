@@ -248,6 +248,7 @@ class TestModelFolder:
             assert other.stdout
             url = other.stdout.readline().strip()
             with served_reasoner(str(file)) as chat:
+                assert chat
                 assert chat.url != url
                 assert len(list(default_log_dir().iterdir())) == 2
             other.communicate(timeout=30)

@@ -51,6 +51,8 @@ def report(name: str, right: list[bool], scenes: int = 20) -> dict[str, Any]:
         'majority_baseline': 0.3,
         'question_only_accuracy': 0.1,
         'unknown': {'precision': None, 'recall': 0.5},
+        'answered': 1.0,
+        'wrong': 0.0,
         'model': name,
         'identity': f'sha256:{name}',
         'outcomes': outcomes,

@@ -13,8 +13,20 @@ GOOD = {
     'difference': 0.05,
     'interval_95': (0.01, 0.09),
     'p_value': 0.02,
-    'first': {'format': 0.99, 'consistency': 0.9, 'unknown': {'precision': 0.8, 'recall': 0.8}},
-    'second': {'format': 0.99, 'consistency': 0.95, 'unknown': {'precision': 0.8, 'recall': 0.8}},
+    'first': {
+        'format': 0.99,
+        'consistency': 0.9,
+        'unknown': {'precision': 0.8, 'recall': 0.8},
+        'answered': 0.5,
+        'wrong': 0.1,
+    },
+    'second': {
+        'format': 0.99,
+        'consistency': 0.95,
+        'unknown': {'precision': 0.8, 'recall': 0.8},
+        'answered': 0.8,
+        'wrong': 0.2,
+    },
 }
 EVEN = Latency(1.0, 2.0, 20), Latency(1.0, 2.0, 20)
 
@@ -56,6 +68,7 @@ def test_candidate_that_answers_as_the_incumbent_does_has_gained_nothing() -> No
     ('values', 'names'),
     [
         ({'format': 0.9}, ['format']),
+        ({'wrong': 0.201}, ['wrong']),
         ({'consistency': 0.5}, ['consistency']),
         ({'unknown': {'precision': 0.7, 'recall': 0.8}}, ['unknown: precision']),
         ({'unknown': {'precision': 0.76, 'recall': 0.7}}, ['unknown: recall']),

@@ -9,11 +9,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+from embodied_r_ros.common.errors import InputError
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 import torch
 
-from training.gguf_adapter import by_pairs, write_gguf_adapter
+from training.gguf_adapter import by_halves, by_pairs, read_gguf_adapter, write_gguf_adapter
 from training.reader import learner_of, TrainingPlan
 
 PROMPT = 'Things: chair, sofa, tv\nQuestion: which is nearest to the sofa?\nCall:'
@@ -48,6 +50,21 @@ def log_probabilities_of(model: Path, adapter: Path) -> dict[int, float]:
 def test_rows_of_heads_are_reordered() -> None:
     value = np.arange(24).reshape(12, 2)
     assert by_pairs(value, 2)[:4, 0].tolist() == [0, 6, 2, 8]
+    assert np.array_equal(by_halves(by_pairs(value, 2), 2), value)
+
+
+def test_what_is_read_back_is_what_was_written(tmp_path: Path) -> None:
+    pytest.importorskip('gguf')
+    path, shipped = gguf_file(), Path('models/reader/reader.gguf')
+    tensors = read_gguf_adapter(shipped, path)
+    assert len(tensors) == 420
+    save_file(tensors, tmp_path / 'adapter_model.safetensors')
+    (tmp_path / 'adapter_config.json').write_text('{"lora_alpha": 32}')
+    assert write_gguf_adapter(tmp_path, path, tmp_path / 'lora.gguf') == 420
+    again = read_gguf_adapter(tmp_path / 'lora.gguf', path)
+    assert all(np.array_equal(again[name], value) for name, value in tensors.items())
+    with pytest.raises(InputError, match='no adapter of a small Llama'):
+        read_gguf_adapter(path, path)
 
 
 @pytest.mark.slow

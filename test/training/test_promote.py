@@ -53,6 +53,7 @@ def words(tmp_path: Path, weights: Path, monkeypatch: pytest.MonkeyPatch) -> lis
     monkeypatch.setattr(promote, 'evaluate', evaluate)
     monkeypatch.setattr(promote, 'measure', measure)
     fixed = ['--rows', tmp_path / 'rows.jsonl', '--slot', tmp_path / 'slot', '--cache', 'none']
+    fixed += ['--profile', 'embedded-arm']
     return [str(tmp_path / 'strong'), *map(str, fixed), '--against', str(tmp_path / 'weak')]
 
 
@@ -151,7 +152,7 @@ def test_slot_is_that_of_the_profile(
     [
         (['--profile', 'gpu-24gb', '--against', ''], 'is no folder here: name one that is'),
         (['--profile', 'nowhere'], 'nowhere'),
-        (['--slot', ''], 'profile embedded serves adapters of a small model'),
+        (['--profile', 'embedded'], 'takes adapters in GGUF, and'),
         (['--slot', 's3://bucket/slot'], 'is a URL: expected a name, or the path'),
         (['--against', 'STRONG'], 'is the incumbent itself'),
         (['--split', 'validation'], "has no rows of split 'validation'"),

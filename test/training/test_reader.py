@@ -5,12 +5,17 @@ from __future__ import annotations
 
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.questions.map_rows import names_for
+from embodied_r_ros.questions.row import QuestionWithSolution, Row, RowBuilder
 from embodied_r_ros.reasoning.calls import format_calls, parse_calls
 import pytest
+from safetensors.numpy import load_file
 import torch
 
 from training.data.call_rows import is_same, outcome_of, read_call_rows, read_scenes, scene_of
 from training.data.calls import write_calls
+from training.data.random_maps import random_map_moment
+from training.data.taught_rows import taught_rows
 from training.reader import chunks_of, Learner, TrainingPlan
 
 if TYPE_CHECKING:
@@ -73,7 +78,7 @@ def test_what_is_taught_becomes_likely_with_its_end(learner: Learner, tmp_path: 
     assert after[last] > before[last] + 0.2  # the end of the first
     learner.save(tmp_path)
     torch.nn.init.zeros_(learner.parameters()[0])
-    learner.load(tmp_path)
+    learner.load(load_file(tmp_path / 'adapter_model.safetensors'))
     assert torch.allclose(learner.log_probabilities(pairs), after, atol=0.05)
 
 
@@ -87,3 +92,53 @@ def test_chunks_hold_no_more_tokens_than_fit() -> None:
     chunks = chunks_of(pairs, 20)
     assert [len(chunk) for chunk in chunks] == [2, 2, 1]
     assert [pair for chunk in chunks for pair in chunk] == pairs
+
+
+def solved(*asked: tuple[str, tuple[str, ...], str]) -> list[Row]:
+    """Rows of every place, with the solutions that calls give there, where they do."""
+    found = []
+    for name in map(str, range(8)):
+        place = random_map_moment(name, names_for('train')).scene
+        scene = scene_of(place)
+        for number, (words, options, call) in enumerate(asked):
+            own = [text.format(x=scene.labels[0], y=scene.labels[1]) for text in (words, call)]
+            kind, text, _ = outcome_of(own[0], options, scene, parse_calls(own[1], scene.labels))
+            if kind != 'unknown':
+                letter = 'ABCD'[options.index(text)] if options else text
+                question = QuestionWithSolution('asked', own[0], options, letter, 'label')
+                row = RowBuilder(name, name, 'train').row(str(number), question, ())
+                found.append(row.with_map(place))
+    return found
+
+
+def test_solutions_teach_the_calls_that_give_them() -> None:
+    sides = ('ahead', 'to the left', 'to the right', 'behind')
+    asked = solved(
+        ('{x}, bearing', sides, 'where({x})'),
+        ('{x}: range?', (), 'distance({x})'),
+        ('log {x}: seconds since last contact?', (), 'seen({x}; last)'),
+        ('odometer, in meters?', (), 'motion(way)'),
+        ('net drift in meters?', (), 'motion(displacement)'),
+    )
+    taught, left_out = taught_rows(asked)
+    assert len(taught) + left_out.total() == len(asked)
+    assert len(taught) > 0.7 * len(asked)
+    calls = {row.call.split('(')[0].strip() for row in taught}
+    assert calls == {'where', 'distance', 'seen', 'motion'}
+    assert all(row.call.count('(') == 1 for row in taught)
+
+
+def test_a_person_may_give_the_call_itself_and_wrong_perception_teaches_nothing(
+    rows: Path,
+) -> None:
+    name, place = next(iter(read_scenes(rows).items()))
+    label = scene_of(place).labels[0]
+    builder = RowBuilder(name, name, 'train')
+    solutions = {f'{label} census?': f'count({label})', f'{label}: range?': '7381 m', 'why?': 'A'}
+    asked = [
+        builder.row(text, QuestionWithSolution('asked', text, (), solution, 'label'), ())
+        for text, solution in {**solutions, 'who?': 'unknown'}.items()
+    ]
+    taught, left_out = taught_rows([row.with_map(place) for row in asked])
+    assert [row.call for row in taught] == [f' count({label})']
+    assert +left_out == {'no call gives the solution': 2, 'nobody can tell': 1}

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 import gzip
 import json
 import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.reasoning.calls import compact_prompt, read_calls
 from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.reasoning.saying import answer_readings
@@ -25,7 +26,7 @@ from embodied_r_ros.types.geometry import wrap_angle_rad
 from embodied_r_ros.types.landmarks import SceneMap
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from embodied_r_ros.reasoning.reading import Call
@@ -103,6 +104,18 @@ def read_call_rows(folder: Path, split: str) -> list[CallRow]:
     """The rows of a split."""
     with gzip.open(folder / f'{split}.jsonl.gz', 'rt', encoding='utf-8') as file:
         return [CallRow.from_mapping(json.loads(line)) for line in file]
+
+
+def write_call_rows(folder: Path, split: str, rows: Sequence[CallRow]) -> None:
+    """Write the rows of a split."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_lines(folder / f'{split}.jsonl.gz', map(asdict, rows))
+
+
+def write_lines(path: Path, values: Iterable[dict[str, Any]]) -> None:
+    """Write plain JSON values, a line each."""
+    lines = (json.dumps(value, separators=(',', ':')) + '\n' for value in values)
+    write_whole(path, gzip.compress(''.join(lines).encode()))
 
 
 def read_scenes(folder: Path) -> dict[str, SceneMap]:

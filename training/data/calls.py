@@ -12,17 +12,14 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
-import gzip
-import json
 from pathlib import Path
 from random import Random
 import re
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.common.settings import read_yaml
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
@@ -50,13 +47,19 @@ from embodied_r_ros.types.things import (
 )
 from embodied_r_ros.types.vocabulary import COLOURS, item_label, SHAPES
 
-from training.data.call_rows import CallRow, outcome_of, scene_of
+from training.data.call_rows import (
+    CallRow,
+    outcome_of,
+    scene_of,
+    write_call_rows,
+    write_lines,
+)
 from training.data.random_maps import random_map_moment
 from training.data.tasks import expand_pattern
 from training.run.command import run_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from embodied_r_ros.questions.map_kinds import MapMoment
     from embodied_r_ros.questions.row import Row
@@ -520,16 +523,11 @@ def write_calls(folder: Path, train: int, test: int, seed: int) -> Counter[str]:
             rows[split] += own[:: max(1, len(own) // _OF_TEST_ROOM)] if split == 'test' else own
             scenes.append({'scene': f'room-{seed}-{number}', 'map': place.to_json()})
         number += 1
-    _write_lines(folder / 'scenes.jsonl.gz', scenes)
+    write_lines(folder / 'scenes.jsonl.gz', scenes)
     for split, count in wanted.items():
         Random(seed).shuffle(rows[split])
-        _write_lines(folder / f'{split}.jsonl.gz', map(asdict, rows[split][:count]))
+        write_call_rows(folder, split, rows[split][:count])
     return writer.left_out
-
-
-def _write_lines(path: Path, values: Iterable[dict[str, Any]]) -> None:
-    lines = (json.dumps(value, separators=(',', ':')) + '\n' for value in values)
-    write_whole(path, gzip.compress(''.join(lines).encode()))
 
 
 def _run(args: argparse.Namespace) -> int:

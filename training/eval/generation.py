@@ -12,13 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from functools import lru_cache
 from io import BytesIO
+from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.cache import cache_key, ReplyCache
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.protocol import ending_problem
-from embodied_r_ros.chat.settings import ChatConfig, model_digest
+from embodied_r_ros.chat.settings import ChatConfig, is_reader, model_digest
 from embodied_r_ros.common.errors import InputError, ModelError
 import PIL.Image
 import torch
@@ -39,7 +40,6 @@ from training.run.templates import render
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
-    from pathlib import Path
 
     from embodied_r_ros.reasoning.prompts import Prompt
     from embodied_r_ros.types.answers import Sampling
@@ -100,6 +100,8 @@ def model_identity(model: str) -> str:
         InputError: `model` is neither a URL nor a folder with weights.
         ModelError: The server fails.
     """
+    if is_reader(model):
+        return model_digest(Path(model))
     if not is_url(model):
         folder = model_folder(model)
         return model_digest(*dict.fromkeys([base_folder(folder), folder]))

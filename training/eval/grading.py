@@ -19,6 +19,7 @@ from embodied_r_ros.reasoning.completions import (
 )
 from embodied_r_ros.reasoning.image_targets import ImageTarget, place_text
 from embodied_r_ros.reasoning.quantities import compared_values, quantity_in, unit_in
+from embodied_r_ros.types.answers import AnswerKind
 
 from training.data.arm_reader import position_in
 from training.eval.judging import JudgeCase
@@ -27,10 +28,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.reasoning.saying import ToolAnswer
+    from embodied_r_ros.types.answers import Answer
 
     from training.data.arm_reader import Position
     from training.eval.judging import Judge
 
+_HALF = 0.5  # accuracy from which a number is no wrong one
 # Thresholds of mean relative accuracy (VSI-Bench): 0.50, 0.55, … 0.95.
 _MRA_CONFIDENCES = tuple(percent / 100 for percent in range(50, 100, 5))
 
@@ -60,6 +64,23 @@ class Grade:
     answer: str | None  # letter of a choice, the text otherwise; None: no answer
     consistency: float | None = None  # 1: the think text alone leads to the answer; None: unjudged
     check: str = ''  # name of a `Check`, in lower case; empty: nothing checked it
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is an answer other than unknown."""
+        return self.answer not in (None, UNKNOWN)
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether there is one, which is not even half right."""
+        return self.is_known and (self.accuracy or 0.0) < _HALF
+
+
+def completion_of(answer: Answer | ToolAnswer) -> str:
+    """What tools answered, as a completion that can be graded."""
+    is_known = answer.kind is not AnswerKind.UNKNOWN
+    text = f'{answer.text} {answer.unit}'.strip() if is_known else UNKNOWN
+    return f'<think>{answer.think}</think><answer>{text}</answer>'
 
 
 def grade(question: SolvedQuestion, text: str) -> Grade:

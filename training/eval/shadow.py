@@ -17,11 +17,12 @@ from embodied_r_ros.episodes.episode import read_episode
 from embodied_r_ros.episodes.inspect import bag_digest, labels_sha256
 from embodied_r_ros.questions.indoor import NoSolution
 from embodied_r_ros.questions.proofs import solution_of_answer
+from embodied_r_ros.reasoning.calls import CALLS_PROMPT_VERSION
 from embodied_r_ros.types.answers import AnswerKind, Freshness
 from embodied_r_ros.types.geometry import NS_PER_S
 import numpy as np
 
-from training.eval.grading import grade_completions
+from training.eval.grading import completion_of, grade_completions
 from training.eval.statistics import paired_test
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ def _accuracies(both: Sequence[tuple[ShadowPair, Answer]], judge: Judge | None) 
     """Who is right how often, on questions whose answer is known."""
     solved = [(pair, own) for pair, own in both if pair.solution]
     questions = [pair for pair, _ in solved]
-    texts = [pair.given.completion for pair in questions], [own.completion for _, own in solved]
+    texts = [_text(pair.given) for pair in questions], [_text(own) for _, own in solved]
     grades = [grade_completions(questions, list(some), judge) for some in texts]
     # A readable text that only a judge could grade says nothing, of either.
     known = [
@@ -209,6 +210,12 @@ def _accuracies(both: Sequence[tuple[ShadowPair, Answer]], judge: Judge | None) 
         'second_accuracy': sum(b for _, _, b in known) / max(len(known), 1),
         **(asdict(paired) if paired else {'difference': 0.0, 'interval_95': None}),
     }
+
+
+def _text(answer: Answer) -> str:
+    """What a model said; of one that writes calls, what came of them."""
+    is_of_calls = answer.model.prompt_version == CALLS_PROMPT_VERSION
+    return completion_of(answer) if is_of_calls else answer.completion
 
 
 def _is_answer(answer: Answer) -> bool:

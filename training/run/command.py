@@ -3,18 +3,13 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 import fcntl
-from importlib import import_module
-import os
 from pathlib import Path
-import runpy
 import sys
-import traceback
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
-from embodied_r_ros.common.processes import tie_to_parent
 from yaml import YAMLError
 
 if TYPE_CHECKING:
@@ -51,46 +46,6 @@ def _ended(name: str, run: Callable[[], int]) -> int:
     except OSError as error:  # such as a disk that is full
         sys.stderr.write(f'{name}: failed: {" ".join(str(error).split())}\n')
         return 1
-
-
-# What steps import that takes seconds, and is no module that is run itself.
-_SLOW_TO_IMPORT = ('trl.trainer.grpo_trainer', 'trl.trainer.sft_trainer')
-
-
-def run_in_fork(module: str, arguments: Sequence[str], folder: Path) -> int:
-    """Run a module as a program, in a fork that shares what this process has imported.
-
-    Args:
-        module: Its name.
-        arguments: Its command line.
-        folder: Where it runs.
-
-    Returns:
-        Its exit code; minus the signal that ended it.
-    """
-    for name in _SLOW_TO_IMPORT:
-        import_module(name)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    pid = os.fork()
-    if pid:
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    code: Any = 1
-    try:
-        tie_to_parent()
-        os.chdir(folder)
-        sys.argv = [module, *arguments]
-        runpy.run_module(module, run_name='__main__', alter_sys=True)
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(bool(end.code))
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):  # nobody reads, or closed
-                stream.flush()
-        os._exit(code)
 
 
 _LOCK = '.training.lock'
