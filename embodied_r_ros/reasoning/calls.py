@@ -16,9 +16,9 @@ import re
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.untrusted import as_seen
+from embodied_r_ros.reasoning.forms import asks_yes_no, unit_of
 from embodied_r_ros.reasoning.prompts import Prompt
 from embodied_r_ros.reasoning.reading import (
-    asks_yes_no,
     Call,
     excludes,
     Form,
@@ -30,7 +30,6 @@ from embodied_r_ros.reasoning.reading import (
     read_as,
     Reading,
     TURNING,
-    unit_of,
 )
 from embodied_r_ros.scene.memory import SceneText
 from embodied_r_ros.scene.names import ANYTHING, find_names, Name, resolve

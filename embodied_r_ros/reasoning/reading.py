@@ -20,7 +20,7 @@ import re
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ConfigError
-from embodied_r_ros.reasoning.quantities import unit_in
+from embodied_r_ros.reasoning.forms import asks_yes_no, STATEMENT, unit_of, YES_NO
 from embodied_r_ros.scene.memory import COMMON_WORDS
 from embodied_r_ros.scene.names import find_names, Name, SHAPE_NAMES
 from embodied_r_ros.scene.tools import ROBOT, START, WAY
@@ -38,27 +38,6 @@ _TWIN = 0.02  # two kinds that differ by less are equally near
 _MARGIN = 0.1  # a kind that is less similar than the best by more is not meant
 _MOST_CHARS = 1000
 _NEAR_CHARS = 8
-_YES_NO = re.compile(
-    r'^(?:so|and|ok|okay|hey|please|tell me|can you tell me|do you know|um+|well)?[,\s]*(?:if\s+)?'
-    r'(?:is|are|was|were|do|does|did|have|has|had|am|r (?:you|u)|can you (?:still )?(?:see|spot)|'
-    r'could you see|any|'
-    r'would|will|isn.t|aren.t|didn.t)\b'
-)
-# What asks first in a question that does not begin with it: "in this run, did you ...".
-_FIRST_ASKING = re.compile(
-    r'\b(?:(?:how|what|which|where|when|who|why)\w*|'
-    r'(?P<verb>did|does|do|is|are|was|were|has|have) '
-    r'(?:you|u|it|we|they|i|there|the|an?|this|that|any|my|your|our)\b)'
-)
-_TAG = re.compile(r'\b(?:is (?:it|correct|true)|isn.t it|wasn.t it|am i right|correct)\s*\??$')
-_STATEMENT = re.compile(
-    r'^(?:so )?(?:you|u|we|it|they|i|the \w+) .*\w(?P<tag> right)\?$|'
-    r'(?P<after>,\s*(?:right|correct|true|no|yes|yes or no|'
-    r'(?:is|was|were|are|did|do|does|has|have)n.?t (?:it|we|you|they|there))\s*)\??$'
-)
-_TOLD = re.compile(
-    r'(?:so |and |i (?:guess|think|suppose) )*(?:you|u|we|it|they|there|the \w+)\b(?! or\b).*\?$'
-)
 _PREFACE = re.compile(
     r'^(?:any (?:idea|clue)|(?:do|can|could) you (?:know|tell me|say)|tell me|i wonder|say)'
     r'[,:\s]+(?=(?:how|what|which|where|when|who|whether|if)\b)'
@@ -200,7 +179,6 @@ _GOAL = re.compile(
     r'^(?:please |now )?(?:go|drive|move|walk|navigate|head|come|bring|take|fetch|'
     r'turn (?:a?round|back))\b'
 )
-_UNIT_OF = {1.0: 'm', 0.01: 'cm', 0.3048: 'ft', 0.0254: 'in', 0.9144: 'yd', 0.0929: 'ft'}
 
 
 class Form(Enum):
@@ -406,23 +384,6 @@ def moment_of(part: str, reading: Reading) -> str:
     return str(reading.calls[0].arguments['name']) if is_sight else ''
 
 
-def unit_of(part: str) -> str:
-    """The unit of a length that a question names; empty: none."""
-    unit = unit_in(part)
-    named = _UNIT_OF.get(round(unit.factor, 4), '') if unit else ''
-    return 'ft' if not named and re.search(r'\b(?:feet|ft|foot)\b', part) else named
-
-
-def asks_yes_no(part: str, options: Sequence[str]) -> bool:
-    """Whether a question, one of `parts_of`, wants yes or no."""
-    first = _FIRST_ASKING.search(part)
-    is_inner = first is not None and bool(first['verb'])
-    is_tag = bool(_STATEMENT.search(part)) or (
-        first is None and bool(_TAG.search(part) or _TOLD.match(part))
-    )
-    return bool(_YES_NO.match(part)) or is_inner or is_tag or _are_yes_no(options)
-
-
 def _parts(text: str) -> list[str]:
     """The questions in a text. What only orders an answer is none."""
     sentences = _SENTENCE.split(text)
@@ -443,7 +404,7 @@ class _Reader:
         self, text: str, options: Sequence[str], labels: Sequence[str], known: Sequence[Name]
     ) -> None:
         self.text, self.options, self.labels = text, options, labels
-        told = _STATEMENT.search(text)
+        told = STATEMENT.search(text)
         if told:
             self.text = text = text[: told.start('tag' if told['tag'] else 'after')]
         own = find_names(text, labels)
@@ -791,7 +752,7 @@ class _Reader:
         call = self._call('moves', what='turned', which=which)
         if self.is_yes_no and len(sides) == 1:
             return self._made([call], Form.YES_NO, wanted=sides[0])
-        is_open = len(sides) > 1 or not _YES_NO.match(self.text)
+        is_open = len(sides) > 1 or not YES_NO.match(self.text)
         return self._made([call], Form.PLACE, open_too=is_open)
 
     def _way(self) -> Reading:
@@ -945,11 +906,6 @@ def _blanks(text: str) -> list[str]:
 def directions_in(text: str) -> list[str]:
     """Directions of moves that a text names."""
     return [word for word, p in _MOVES.items() if re.search(rf'\b(?:{p})\b', text)]
-
-
-def _are_yes_no(options: Sequence[str]) -> bool:
-    words = {re.split(r'\W+', option.strip().lower())[0] for option in options}
-    return bool(options) and words <= {'yes', 'no', 'not', 'unknown', 'maybe'}
 
 
 def _are_names(options: Sequence[str], labels: Sequence[str]) -> bool:

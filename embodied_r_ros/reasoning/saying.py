@@ -15,11 +15,10 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.reasoning.checks import check_completion
-from embodied_r_ros.reasoning.forms import is_of_length, Wanted, wanted_by
+from embodied_r_ros.reasoning.forms import asks_yes_no, is_of_length, unit_of, Wanted, wanted_by
 from embodied_r_ros.reasoning.quantities import compared_values, Quantity, quantity_in
 from embodied_r_ros.reasoning.reading import (
     AFTER,
-    asks_yes_no,
     BEFORE,
     BEFORE_OR_AFTER,
     Call,
@@ -33,7 +32,6 @@ from embodied_r_ros.reasoning.reading import (
     read_question,
     Reading,
     SINCE_START,
-    unit_of,
 )
 from embodied_r_ros.scene.map_relations import turn_word
 from embodied_r_ros.scene.names import find_names, resolve, SHAPE_NAMES

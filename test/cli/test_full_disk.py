@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+OFTEN = ('map', 'questions', 'lerobot', 'demos')
+NAMES = [
+    name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow)
+    for name in WRITING
+    if name != 'ask'  # which writes a cache
+]
+
+
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
     """A disk that is full after so many bytes of each file."""
@@ -32,7 +40,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, before)
 
 
-@pytest.mark.parametrize('name', [name for name in WRITING if name != 'ask'])  # writes a cache
+@pytest.mark.parametrize('name', NAMES)
 def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
@@ -46,10 +54,11 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(
     out = tmp_path / 'whole' / 'out'
     largest = max(path.stat().st_size for path in out.rglob('*') if path.is_file())
     folder = tmp_path / 'full'
+    words = writing.command(folder)
     for share in writing.room:
         capsys.readouterr()
         with files_of_at_most(max(0, int(largest * share) - 1)):
-            code = run(writing.command(folder))
+            code = run(words)
         told = [
             line
             for text in capsys.readouterr()
@@ -63,7 +72,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(
             assert 'File too large' in line or name == 'view'
         assert len(writing.made(folder)) < count
         assert not list((folder / 'out').rglob('.*'))
-    assert run(writing.command(folder)) == 0
+    assert run(words) == 0
     assert len(writing.made(folder)) == count
 
 

@@ -44,8 +44,8 @@ print('', time.monotonic() - begin)
 sys.exit(code)
 """
 KILLS = 6
-OFTEN_KILLED = ('demos', 'foxglove', 'recover')
-ALWAYS = ('map', 'lerobot', 'questions', 'ask', 'view')
+OFTEN_KILLED = ('recover',)
+ALWAYS = ('map', 'questions', 'lerobot')
 NAMES = [
     name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in WRITING
 ]
@@ -130,7 +130,7 @@ def write_at_once(folder: Path, name: str) -> None:
     assert writing.made(folder)
 
 
-@pytest.mark.parametrize('name', ['questions', 'demos'])
+@pytest.mark.parametrize('name', ['questions'])
 def test_of_two_at_once_one_waits_or_says_why_not(tmp_path: Path, name: str) -> None:
     write_at_once(tmp_path, name)
 

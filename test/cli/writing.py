@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from importlib import import_module
 import json
 import os
+from pathlib import Path
 import shlex
 import shutil
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.bags.reader import open_bag
+from embodied_r_ros.bags.reader import open_bag, read_serialized
 from embodied_r_ros.bags.recovery import bag_state, BagState
+from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.episodes.import_parquet import ParquetFile
 from embodied_r_ros.episodes.inspect import file_sha256
@@ -27,9 +29,23 @@ from test.test_architecture import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 SAMPLE = str(ROOT / 'samples' / 'indoor' / 'episode_00000')
+SHORT_NS = 5_000_000_000
+
+
+def write_short_sample(folder: Path) -> None:
+    """The first seconds of the sample, without messages of ours, which are of their day."""
+    if (folder / 'metadata.yaml').exists():
+        return
+    with open_bag(Path(SAMPLE)) as reader, BagWriter(folder) as writer:
+        types = {connection.topic: connection.msgtype for connection in reader.connections}
+        topics = {topic: name for topic, name in types.items() if 'embodied_r' not in name}
+        for topic, type_name in topics.items():
+            writer.add_topic(topic, type_name)
+        for topic, time_ns, data in read_serialized(reader, topics):
+            if time_ns - reader.start_time < SHORT_NS:
+                writer.write_serialized(topic, data, time_ns)
 
 
 def run(words: list[str]) -> int:
@@ -152,7 +168,10 @@ class Writing:
         """Its words, in a folder with what it needs and a folder `out`."""
         for module in self.needs:
             pytest.importorskip(module)
-        places = {'OUT': str(folder / 'out'), 'IN': str(folder), 'SAMPLE': SAMPLE}
+        sample = folder / 'sample'
+        if 'SAMPLE' in self.words:
+            write_short_sample(sample)
+        places = {'OUT': str(folder / 'out'), 'IN': str(folder), 'SAMPLE': str(sample)}
         words = shlex.split(self.words)
         for name, place in places.items():
             words = [

@@ -33,7 +33,8 @@ from embodied_r_ros.questions.wordings import (
 )
 from embodied_r_ros.reasoning.calls import format_calls, parse_calls, UNKNOWN_CALL
 from embodied_r_ros.reasoning.completions import UNKNOWN
-from embodied_r_ros.reasoning.reading import asks_yes_no, Call
+from embodied_r_ros.reasoning.forms import asks_yes_no
+from embodied_r_ros.reasoning.reading import Call
 from embodied_r_ros.scene.names import resolve, SHAPE_WORDS
 from embodied_r_ros.scene.sightings import LabelParts
 from embodied_r_ros.scene.tools import START
