@@ -18,6 +18,7 @@ from embodied_r_ros.bags.own_messages import (
 )
 from embodied_r_ros.bags.playback import Playable
 from embodied_r_ros.bags.writer import BagWriter
+from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.files import shared_path
@@ -28,7 +29,7 @@ from embodied_r_ros.nodes.spatial_reasoner import ReasonerNodeConfig, SpatialRea
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from embodied_r_ros.questions.row import QuestionWithSolution, RowBuilder, write_rows
 from embodied_r_ros.serving.profiles import load_profile
-from embodied_r_ros.types.deltas import DeltaKind, Item, ScaleSource, SemanticDelta
+from embodied_r_ros.types.deltas import DeltaKind, Item, Rung, ScaleSource, SemanticDelta
 from embodied_r_ros.types.geometry import Pose
 import pytest
 
@@ -186,7 +187,8 @@ def test_launch_asks_as_offline(
     monkeypatch: pytest.MonkeyPatch, offline: partial[str],
 ) -> None:  # fmt: skip
     chat = ChatConfig(server.url)
-    monkeypatch.setattr(ReasonerNodeConfig, 'server', lambda self, given: chat)
+    clients = {Rung.PRIMARY: HttpChatClient(chat)}
+    monkeypatch.setattr(ReasonerNodeConfig, 'clients', lambda self, given, say: clients)
     file = ('--params-file', str(shared_path('config', 'embodied_r.yaml')))
     # What the launch files give to the node.
     answer, _ = live(graph, server, scene, {'profile': offline.args[1]}, *file)
