@@ -171,7 +171,12 @@ class Writing:
         sample = folder / 'sample'
         if 'SAMPLE' in self.words:
             write_short_sample(sample)
-        places = {'OUT': str(folder / 'out'), 'IN': str(folder), 'SAMPLE': str(sample)}
+        places = {
+            'OUT': str(folder / 'out'),
+            'IN': str(folder),
+            'SAMPLE': str(sample),
+            'WHOLE': SAMPLE,
+        }
         words = shlex.split(self.words)
         for name, place in places.items():
             words = [
@@ -202,7 +207,7 @@ WRITING = {
     'lerobot': Writing(
         'episodes export lerobot SAMPLE --rate 2 --out OUT/d', 'd', whole_dataset, needs=_PARQUET
     ),
-    'foxglove': Writing('episodes export foxglove SAMPLE --out OUT/d', 'd/*.mcap', whole_mcap),
+    'foxglove': Writing('episodes export foxglove WHOLE --out OUT/d', 'd/*.mcap', whole_mcap),
     'questions': Writing(
         'questions SAMPLE --out OUT/rows.jsonl', 'rows.jsonl', whole_rows, room=(1.0,)
     ),
@@ -219,7 +224,7 @@ WRITING = {
     'recover': Writing(
         'episodes recover OUT', 'ep/metadata.yaml', lambda p: whole_bag(p.parent), _cut_bag
     ),
-    'replay': Writing('replay SAMPLE --perceiver classical --out OUT/r.json', 'r.json', read),
+    'replay': Writing('replay WHOLE --perceiver classical --out OUT/r.json', 'r.json', read),
     'ask': Writing(
         'ask SAMPLE "What can you see?" --perceiver classical', 'embodied*/*/*.json', is_there
     ),
