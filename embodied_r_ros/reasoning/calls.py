@@ -327,11 +327,7 @@ def _reading(
     kinds = [kind for kind in every if not excludes(kind, part)]
     for kind in kinds:
         reading = read_as(kind, part, options, labels, names)
-        is_tilt = reading.is_sure and reading.calls[0].arguments.get('what') in (
-            'tilted',
-            'rolled',
-        )
-        if is_tilt or (reading.is_sure and reading.is_beyond):
+        if reading.is_sure and (reading.is_beyond or _is_of_tilt(reading.calls[0])):
             return reading
         if reading.is_sure and reading.calls[0].tool == calls[0].tool:
             own = _in_units(calls, 'm') if reading.limit and tool == 'distance' else calls
@@ -343,6 +339,10 @@ def _reading(
     form = _FORMS.get(tool, Form.TEXT)
     reading = Reading(part, tool, calls, form, names=tuple(names), doubt=doubt)
     return replace(reading, moment=moment_of(part, reading))
+
+
+def _is_of_tilt(call: Call) -> bool:
+    return call.arguments.get('what') in ('tilted', 'rolled')
 
 
 def _what_of(call: Call) -> str:

@@ -209,7 +209,8 @@ class Reading:
     calls: tuple[Call, ...] = ()
     form: Form = Form.TEXT
     wanted: str = ''  # of yes or no: the side, name or word that makes it yes
-    limit: tuple[str, float] | None = None  # likewise: 'less' or 'more' than so many metres
+    # Likewise: 'less' or 'more' than so many metres, things, or degrees of a turn.
+    limit: tuple[str, float] | None = None
     names: tuple[Name, ...] = ()
     moment: str = ''  # of which it is asked: the start, or a thing whose first sight; empty: now
     doubt: str = ''  # why nothing is computed; empty: nothing is in doubt

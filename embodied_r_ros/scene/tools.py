@@ -60,10 +60,8 @@ _CLEAR = 1.03  # by which factor the nearest must be nearer
 _MOST_UNKNOWN = 0.25  # share of the turns that may be unknown where the side is clear
 _TURN_DEG = 15.0  # net turns from here on have a side
 _SMALL_TURN_DEG = 5.0  # less is none
-_LEVEL, _RISING = (
-    0.1,
-    0.15,
-)  # share of a move that is upwards: up to which it is level, from which it rises
+# Share of a move that is upwards: up to which it is level, and from which it rises.
+_LEVEL, _RISING = 0.1, 0.15
 _FEW_UNKNOWN = 0.1  # share of the motions that may be unknown where nothing rose
 _MOVE_M = 0.15
 _SAME_M, _SAME_SHARE = 0.6, 0.25  # sights of one label so near to one another are of one thing
@@ -1182,7 +1180,7 @@ class Scene:
         heading = f'My {which} move' if which else f'I mostly {value[0]}; in turn'
         more = f'; and {len(told) - 8} more' if len(told) > 8 else ''
         side = {'left': 90.0, 'right': -90.0}.get(value[0].split()[-1])
-        facts = {'counts': counts, 'unknown': unknown, 'amounts': amounts}
+        facts = {'counts': counts, 'unknown': unknown}
         return Result(
             'moves',
             (what, which),
