@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+import os
 import subprocess
 import sys
-from typing import Any, TYPE_CHECKING
+import threading
+from typing import Any, BinaryIO, TYPE_CHECKING
 
 from embodied_r_ros.bags.images import bag_images, choose_image_topic
 from embodied_r_ros.bags.messages import IMAGE_TYPES
@@ -22,7 +25,7 @@ from embodied_r_ros.types.deltas import DeltaKind, Rung
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from enum import Enum
     from pathlib import Path
 
@@ -137,8 +140,7 @@ def _text_views(make: Any, contents: ViewContents) -> tuple[list[Any], list[int]
 
 _KEYFRAME = 'embodied_r_msgs/msg/Keyframe'
 _APPLICATION = 'embodied_r'
-_FLUSH_S = 20.0  # the thread that writes may have died of a full disk
-_FOOTER, _FOOTER_AT = b'FOOT', slice(-8, -4)
+_PIECE = 1 << 20  # bytes that are copied at once
 _VIEWER = 'import sys; from rerun_cli.__main__ import main; sys.exit(main())'
 
 
@@ -174,18 +176,8 @@ def show(bag: Path, save: Path) -> dict[str, int]:
         raise InputError(msg)
     episode = read_as_recorded(bag)
     view = _View(rerun(), episode.id if episode else bag.stem)
-    with whole_file(save) as unfinished:
-        try:
-            view.begin(unfinished)
-            counts = _fill(view, bag, episode)
-            view.end()
-        except RuntimeError as error:
-            msg = f'cannot write {save}: {error}'
-            raise InputError(msg) from None
-        if unfinished.read_bytes()[_FOOTER_AT] != _FOOTER:  # which Rerun only logs
-            msg = f'cannot write {save}: its end does not fit on the disk'
-            raise InputError(msg)
-    return counts
+    with whole_file(save) as unfinished, unfinished.open('wb') as file, view.written_to(file):
+        return _fill(view, bag, episode)
 
 
 def open_viewer(file: Path) -> None:
@@ -255,6 +247,18 @@ def _verdict(answer: Answer) -> str:
     return f'{text} - {answer.freshness.name}, {answer.model.rung.name}'
 
 
+def _copy(out: int, file: BinaryIO, errors: list[OSError]) -> None:
+    """Copy a pipe to its end; after an error what comes is dropped."""
+    with open(out, 'rb', buffering=0) as pipe:
+        while piece := pipe.read(_PIECE):
+            if not errors:
+                try:
+                    file.write(piece)
+                    file.flush()
+                except OSError as error:
+                    errors.append(error)
+
+
 class _View:
     """What the viewer gets, by entity and time."""
 
@@ -266,9 +270,31 @@ class _View:
         self._ways: dict[str, list[tuple[float, float, float]]] = {}  # of the cameras
         self._newest: tuple[int, list[str]] = (0, [])  # answers of one time, in full
 
-    def begin(self, file: Path) -> None:
-        """Write to a file."""
-        self._stream.save(file)
+    @contextmanager
+    def written_to(self, file: BinaryIO) -> Iterator[None]:
+        """Write to a file what is shown meanwhile, through a pipe: Rerun hangs on a full disk.
+
+        Raises:
+            OSError: The disk does not take it.
+        """
+        out, into = os.pipe()
+        errors: list[OSError] = []
+        copy = threading.Thread(target=_copy, args=(out, file, errors), daemon=True)
+        copy.start()
+        try:
+            try:
+                self._stream.save(f'/dev/fd/{into}')
+            finally:
+                os.close(into)  # Rerun has its own
+            self._begin()
+            yield
+        finally:
+            self._stream.disconnect()
+            copy.join()
+        if errors:
+            raise errors[0]
+
+    def _begin(self) -> None:
         self._static('world', self._rr.ViewCoordinates.RIGHT_HAND_Z_UP)
         for entity, colours in STATES.items():
             names = [state.name for state in colours]
@@ -293,11 +319,6 @@ class _View:
             has_answers=bool(counts['answers']),
         )
         self._stream.send_blueprint(layout(self._rr, contents))
-
-    def end(self) -> None:
-        """Send all that waits."""
-        self._stream.flush(timeout_sec=_FLUSH_S)
-        self._stream.disconnect()
 
     def look(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from random import Random
+import re
 import signal
 import subprocess
 import sys
@@ -120,11 +121,11 @@ def write_at_once(folder: Path, name: str) -> None:
     writing = WRITING[name]
     prepared(folder, name)
     processes = [start(folder, name, 'never') for _ in range(2)]
-    told = [process.communicate(timeout=300)[1] for process in processes]
+    told = ['\n'.join(process.communicate(timeout=300)) for process in processes]
     codes = [process.returncode for process in processes]
     assert 0 in codes, told
     for code, text in zip(codes, told, strict=True):
-        errors = [line for line in text.splitlines() if ': error: ' in line or 'failed: ' in line]
+        errors = re.findall(r': error: |failed: |not recovered: ', text)
         assert len(errors) == (code != 0), text
         assert 'Traceback' not in text
     assert writing.made(folder)
