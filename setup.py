@@ -130,8 +130,8 @@ setup(
     package_data={
         package_name: [
             'py.typed',
-            'reasoning/*.yaml',
-            *(f'view/review/*.{kind}' for kind in _PAGE),
+            'core/reasoning/*.yaml',
+            *(f'apps/review/*.{kind}' for kind in _PAGE),
         ]
     },
     data_files=[

@@ -16,14 +16,14 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.task import success_rate, TrialConfig
-from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.common.errors import EmbodiedRError
-from embodied_r_ros.reasoning.question import ReasonerConfig
-from embodied_r_ros.reasoning.reasoner import Reasoner
+from embodied_r_ros.core.chat.client import HttpChatClient
+from embodied_r_ros.core.reasoning.question import ReasonerConfig
+from embodied_r_ros.core.reasoning.reasoner import Reasoner
+from embodied_r_ros.core.types.answers import AnswerKind
 from embodied_r_ros.serving.served import served_model
 from embodied_r_ros.sim.arm.trials import baseline, TrialPlan
 from embodied_r_ros.sim.runs import SimArmConfig
-from embodied_r_ros.types.answers import AnswerKind
 from tqdm import tqdm
 
 from training.data.arm_trials import oracle, robot_of, run_trial
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embodied_r_ros.arm.robot import Robot
-    from embodied_r_ros.reasoning.question import Question
-    from embodied_r_ros.types.deltas import SemanticDelta
+    from embodied_r_ros.core.reasoning.question import Question
+    from embodied_r_ros.core.types.deltas import SemanticDelta
 
     from training.data.arm_trials import Answerer
 

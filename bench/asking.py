@@ -16,19 +16,19 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from embodied_r_msgs.msg import SemanticDelta
-from embodied_r_ros.bags.own_messages import delta_to_msg
 from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.common.files import shared_path
+from embodied_r_ros.core.reasoning.question import Question
+from embodied_r_ros.core.types.deltas import DeltaKind, Item, ItemStatus
+from embodied_r_ros.core.types.deltas import SemanticDelta as Delta
+from embodied_r_ros.core.types.geometry import Pose
+from embodied_r_ros.data.own_messages import delta_to_msg
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.demo.client import demo_client
 from embodied_r_ros.nodes.run import NodeProcesses
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from embodied_r_ros.nodes.transport import transport_environment
-from embodied_r_ros.reasoning.question import Question
 from embodied_r_ros.serving.served import served_model
-from embodied_r_ros.types.deltas import DeltaKind, Item, ItemStatus
-from embodied_r_ros.types.deltas import SemanticDelta as Delta
-from embodied_r_ros.types.geometry import Pose
 import numpy as np
 
 from bench.report import Budget, print_budgets
@@ -36,7 +36,7 @@ from bench.report import Budget, print_budgets
 if TYPE_CHECKING:
     import argparse
 
-    from embodied_r_ros.chat.settings import ChatConfig
+    from embodied_r_ros.core.chat.settings import ChatConfig
     from embodied_r_ros.nodes.demo.client import DemoClient
 
 _DELTAS = 32

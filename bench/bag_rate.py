@@ -14,8 +14,8 @@ import cv2
 from embodied_r_ros.bags.message_types import BagMessageFactory, embodied_typestore
 from embodied_r_ros.bags.messages import encoded_image_to_msg, header_to_msg
 from embodied_r_ros.bags.sources import open_source
-from embodied_r_ros.keyframes.selector import KeyframeSelector
-from embodied_r_ros.types.images import encode_image
+from embodied_r_ros.core.keyframes.selector import KeyframeSelector
+from embodied_r_ros.core.types.images import encode_image
 import numpy as np
 from rosbags.rosbag2 import StoragePlugin, Writer
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 from typing import Any, TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.types.deltas import Motion, MotionSource
-from embodied_r_ros.types.geometry import BODY_FROM_OPTICAL, yaw_pitch_roll
+from embodied_r_ros.core.types.deltas import Motion, MotionSource
+from embodied_r_ros.core.types.geometry import BODY_FROM_OPTICAL, yaw_pitch_roll
 import numpy as np
 
 if TYPE_CHECKING:
-    from embodied_r_ros.types.geometry import Intrinsics
+    from embodied_r_ros.core.types.geometry import Intrinsics
     from numpy.typing import NDArray
 
 _MIN_MATCHES = 10  # more than so many are needed

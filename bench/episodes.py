@@ -27,7 +27,7 @@ from embodied_r_ros.bags.recording import Recording
 from embodied_r_ros.bags.recovery import mcap_files, recover
 from embodied_r_ros.bags.writer import GrowingBag
 from embodied_r_ros.cli.arguments import some_count
-from embodied_r_ros.episodes.inspect import audit_bag
+from embodied_r_ros.data.episodes.inspect import audit_bag
 from mcap.reader import make_reader
 
 from bench.report import Budget, print_budgets

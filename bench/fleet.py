@@ -27,11 +27,11 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.bags.sources import find_sources
 from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.cli.main import main as embodied_r
-from embodied_r_ros.episodes.collect import CollectConfig
-from embodied_r_ros.episodes.collect_jobs import collect, collection, CollectStage
-from embodied_r_ros.episodes.fleet import StageReport
-from embodied_r_ros.episodes.fleet_ray import FleetConfig, run_fleet
-from embodied_r_ros.episodes.manifest import find_recordings, FleetRecording
+from embodied_r_ros.data.episodes.collect import CollectConfig
+from embodied_r_ros.data.episodes.collect_jobs import collect, collection, CollectStage
+from embodied_r_ros.data.episodes.fleet import StageReport
+from embodied_r_ros.data.episodes.fleet_ray import FleetConfig, run_fleet
+from embodied_r_ros.data.episodes.manifest import find_recordings, FleetRecording
 
 from bench.report import Budget, now_mb, print_budgets
 

@@ -22,17 +22,21 @@ from typing import Any, TYPE_CHECKING
 import cv2
 from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.keyframes.selector import KeyframeConfig, KeyframeExtractor, KeyframeSelector
-from embodied_r_ros.perception.classical import ClassicalPerceiver
-from embodied_r_ros.perception.egomotion import motion_from_views
-from embodied_r_ros.types.deltas import Motion, MotionSource, ScaleSource
-from embodied_r_ros.types.geometry import (
+from embodied_r_ros.core.keyframes.selector import (
+    KeyframeConfig,
+    KeyframeExtractor,
+    KeyframeSelector,
+)
+from embodied_r_ros.core.perception.classical import ClassicalPerceiver
+from embodied_r_ros.core.perception.egomotion import motion_from_views
+from embodied_r_ros.core.types.deltas import Motion, MotionSource, ScaleSource
+from embodied_r_ros.core.types.geometry import (
     Intrinsics,
     relative_motion,
     wrap_angle_rad,
     yaw_pitch_roll,
 )
-from embodied_r_ros.types.images import StampedImage
+from embodied_r_ros.core.types.images import StampedImage
 import numpy as np
 from tqdm import tqdm
 
@@ -45,8 +49,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from embodied_r_ros.keyframes.selector import Keyframe
-    from embodied_r_ros.types.geometry import Pose
+    from embodied_r_ros.core.keyframes.selector import Keyframe
+    from embodied_r_ros.core.types.geometry import Pose
 
 YAW_DEG, DIRECTION_DEG, WAY_M = 5.0, 25.0, 0.1
 RIGHT_SHARE = 0.8

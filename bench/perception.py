@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.cli.arguments import some_count
-from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPerceiver
+from embodied_r_ros.core.perception.classical import ClassicalConfig, ClassicalPerceiver
+from embodied_r_ros.core.types.deltas import ItemStatus, motion_steps, MotionSource
+from embodied_r_ros.core.types.geometry import rotation_from_ypr
+from embodied_r_ros.core.types.images import encode_image
 from embodied_r_ros.sim.indoor.episodes import draw_episode
 from embodied_r_ros.sim.indoor.world import World, WorldRenderer
 from embodied_r_ros.sim.runs import IndoorConfig
-from embodied_r_ros.types.deltas import ItemStatus, motion_steps, MotionSource
-from embodied_r_ros.types.geometry import rotation_from_ypr
-from embodied_r_ros.types.images import encode_image
 import numpy as np
 from tqdm import tqdm
 
@@ -38,8 +38,8 @@ from bench.baselines import orb_motion
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.keyframes.selector import Keyframe
-    from embodied_r_ros.types.deltas import Item, Motion, SemanticDelta
+    from embodied_r_ros.core.keyframes.selector import Keyframe
+    from embodied_r_ros.core.types.deltas import Item, Motion, SemanticDelta
     from numpy.typing import NDArray
 
 MODES = ('odometry', 'intrinsics', 'learned', 'assumed')

@@ -22,7 +22,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.cli.arguments import some_path, some_text
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.reasoning.quantities import Quantity, quantity_in
+from embodied_r_ros.core.reasoning.quantities import Quantity, quantity_in
 from scipy.stats import binomtest
 
 from bench.report import Budget, print_budgets

@@ -19,8 +19,8 @@ from embodied_r_ros.bags.message_types import BagMessageFactory
 from embodied_r_ros.bags.messages import camera_info_to_msg, encoded_image_to_msg, odometry_to_msg
 from embodied_r_ros.bags.writer import BagWriter, RELIABLE_QOS, SENSOR_DATA_QOS
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.keyframes.overlap import covisibility
-from embodied_r_ros.types.geometry import (
+from embodied_r_ros.core.keyframes.overlap import covisibility
+from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
     Intrinsics,
     matrix_from_quaternion,
@@ -28,8 +28,8 @@ from embodied_r_ros.types.geometry import (
     quaternion_from_matrix,
     rays_of_pixels,
 )
-from embodied_r_ros.types.images import encode_image, StampedImage
-from embodied_r_ros.types.poses import compose_poses
+from embodied_r_ros.core.types.images import encode_image, StampedImage
+from embodied_r_ros.core.types.poses import compose_poses
 import numpy as np
 
 if TYPE_CHECKING:

@@ -12,21 +12,21 @@ import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import open_source
-from embodied_r_ros.perception.detector import DetectorConfig
-from embodied_r_ros.perception.pipeline import (
+from embodied_r_ros.core.perception.detector import DetectorConfig
+from embodied_r_ros.core.pipeline import (
     classical_perceiver,
     detector_perceiver,
     perceive_images,
 )
-from embodied_r_ros.types.deltas import CANNOT_TELL
+from embodied_r_ros.core.types.deltas import CANNOT_TELL
 from tqdm import tqdm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from embodied_r_ros.perception.perceiver import Perceiver
-    from embodied_r_ros.types.deltas import SemanticDelta
+    from embodied_r_ros.core.perception.perceiver import Perceiver
+    from embodied_r_ros.core.types.deltas import SemanticDelta
 
 
 @dataclass(frozen=True)

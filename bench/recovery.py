@@ -27,10 +27,10 @@ from embodied_r_msgs.msg import Answer
 from embodied_r_ros.bags.messages import stamp_ns_from_msg
 from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.common.processes import ChildProcess
+from embodied_r_ros.core.types.deltas import Rung
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.node_base import RESPAWN_S, RETRY_S
 from embodied_r_ros.nodes.run import NodeProcesses, own_environment
-from embodied_r_ros.types.deltas import Rung
 import rclpy
 from rclpy.context import Context
 from sensor_msgs.msg import Image

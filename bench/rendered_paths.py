@@ -9,15 +9,15 @@ import math
 from typing import Any, TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.keyframes.overlap import covisibility
-from embodied_r_ros.sim import require_simulator
-from embodied_r_ros.types.geometry import (
+from embodied_r_ros.core.keyframes.overlap import covisibility
+from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
     Intrinsics,
     Pose,
     quaternion_from_matrix,
     rotation_from_ypr,
 )
+from embodied_r_ros.sim import require_simulator
 import numpy as np
 
 if TYPE_CHECKING:

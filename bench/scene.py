@@ -25,25 +25,31 @@ from typing import Any, TYPE_CHECKING
 import cv2
 from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.cli.main import main as embodied_r
-from embodied_r_ros.episodes.offline import map_of_images, map_of_keyframes
-from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPerceiver
-from embodied_r_ros.perception.detector import DetectorPerceiver
-from embodied_r_ros.perception.pipeline import perceive_keyframes
-from embodied_r_ros.scene.camera import CameraView, PlaceSight, Sight
-from embodied_r_ros.scene.landmark_map import LandmarkMap
-from embodied_r_ros.scene.map_part import FloorPlan
-from embodied_r_ros.sim.indoor.episodes import draw_episode
-from embodied_r_ros.sim.indoor.world import World
-from embodied_r_ros.sim.runs import IndoorConfig
-from embodied_r_ros.types.deltas import DeltaKind, Item, ItemStatus, ScaleSource, SemanticDelta
-from embodied_r_ros.types.geometry import (
+from embodied_r_ros.core.perception.classical import ClassicalConfig, ClassicalPerceiver
+from embodied_r_ros.core.perception.detector import DetectorPerceiver
+from embodied_r_ros.core.pipeline import perceive_keyframes
+from embodied_r_ros.core.scene.camera import CameraView, PlaceSight, Sight
+from embodied_r_ros.core.scene.landmark_map import LandmarkMap
+from embodied_r_ros.core.scene.map_part import FloorPlan
+from embodied_r_ros.core.types.deltas import (
+    DeltaKind,
+    Item,
+    ItemStatus,
+    ScaleSource,
+    SemanticDelta,
+)
+from embodied_r_ros.core.types.geometry import (
     direction_of_vector,
     Intrinsics,
     Pose,
     quaternion_from_matrix,
     rotation_from_ypr,
 )
-from embodied_r_ros.types.landmarks import Landmark, LandmarkStatus
+from embodied_r_ros.core.types.landmarks import Landmark, LandmarkStatus
+from embodied_r_ros.data.episodes.offline import map_of_images, map_of_keyframes
+from embodied_r_ros.sim.indoor.episodes import draw_episode
+from embodied_r_ros.sim.indoor.world import World
+from embodied_r_ros.sim.runs import IndoorConfig
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 from tqdm import tqdm
@@ -55,9 +61,9 @@ from bench.real_sequences import find_sequences, read_sequence, write_bag
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from embodied_r_ros.keyframes.selector import Keyframe
-    from embodied_r_ros.types.images import StampedImage
-    from embodied_r_ros.types.layout import Layout, LayoutObject
+    from embodied_r_ros.core.keyframes.selector import Keyframe
+    from embodied_r_ros.core.types.images import StampedImage
+    from embodied_r_ros.core.types.layout import Layout, LayoutObject
     from numpy.typing import NDArray
 
 _NEAR_M = 1.0  # a landmark further off is not of the thing

@@ -24,14 +24,14 @@ from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import Keyframe
 from embodied_r_ros.bags.messages import stamp_ns_from_msg
-from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.core.chat.settings import ChatConfig
+from embodied_r_ros.core.reasoning.question import Question
+from embodied_r_ros.data.questions.wordings import FACINGS
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.demo.client import demo_client
 from embodied_r_ros.nodes.run import NodeProcesses
 from embodied_r_ros.nodes.transport import transport_environment
-from embodied_r_ros.questions.wordings import FACINGS
-from embodied_r_ros.reasoning.question import Question
 from embodied_r_ros.serving.profiles import load_profile, Profile
 from embodied_r_ros.serving.servers import ModelServers
 

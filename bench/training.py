@@ -23,10 +23,10 @@ from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import shared_path
-from embodied_r_ros.questions.collect import rows_of, RowsRecipe
-from embodied_r_ros.questions.coverage import Coverage
-from embodied_r_ros.questions.derive import QuestionsConfig
-from embodied_r_ros.questions.row import write_rows
+from embodied_r_ros.data.questions.collect import rows_of, RowsRecipe
+from embodied_r_ros.data.questions.coverage import Coverage
+from embodied_r_ros.data.questions.derive import QuestionsConfig
+from embodied_r_ros.data.questions.row import write_rows
 import numpy as np
 import torch
 from transformers import PrinterCallback, TrainerCallback

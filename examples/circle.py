@@ -19,19 +19,19 @@ import time
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_bags
-from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
-from embodied_r_ros.episodes.episode import read_episode
-from embodied_r_ros.episodes.label_check import append_label, read_scope
+from embodied_r_ros.core.chat.settings import model_digest
+from embodied_r_ros.core.reasoning.calls import parse_calls
+from embodied_r_ros.core.reasoning.question import Question
+from embodied_r_ros.core.types.episodes import Label, LabelKind, WrittenQuestion
+from embodied_r_ros.data.episodes.episode import read_episode
+from embodied_r_ros.data.episodes.label_check import append_label, read_scope
+from embodied_r_ros.data.questions.indoor import Moment, NoSolution
+from embodied_r_ros.data.questions.map_rows import layout_map
+from embodied_r_ros.data.questions.row import read_rows
 from embodied_r_ros.nodes.demo.demo import DemoQuestion
-from embodied_r_ros.questions.indoor import Moment, NoSolution
-from embodied_r_ros.questions.map_rows import layout_map
-from embodied_r_ros.questions.row import read_rows
-from embodied_r_ros.reasoning.calls import parse_calls
-from embodied_r_ros.reasoning.question import Question
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.serving.promotion import in_force
-from embodied_r_ros.types.episodes import Label, LabelKind, WrittenQuestion
 
 from examples.children import run_child
 from examples.robot import running
@@ -40,8 +40,8 @@ from training.data.call_rows import outcome_of, scene_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from embodied_r_ros.episodes.episode import Episode
-    from embodied_r_ros.scene.tools import Scene
+    from embodied_r_ros.core.scene.tools import Scene
+    from embodied_r_ros.data.episodes.episode import Episode
 
 _STEP_S = 3600.0
 _SHOWN = ('training.improve', 'training.promote')

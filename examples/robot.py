@@ -11,9 +11,9 @@ import time
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.playback import playable
-from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.common.files import shared_path
+from embodied_r_ros.core.chat.settings import ChatConfig
 from embodied_r_ros.nodes.demo.demo import play_to_end, running_pipeline
 from embodied_r_ros.serving.profiles import load_profile
 import yaml
@@ -23,9 +23,9 @@ from examples.children import child
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from embodied_r_ros.core.types.answers import Answer
     from embodied_r_ros.nodes.demo.client import DemoClient
     from embodied_r_ros.nodes.demo.demo import DemoQuestion
-    from embodied_r_ros.types.answers import Answer
 
 _ANSWER_S = 120.0
 _TURN_S = 300.0  # until a promotion or a rollback must have reached an answer

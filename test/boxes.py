@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.types.geometry import (
+from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
     Intrinsics,
     Pose,

@@ -74,6 +74,6 @@ def red_lamps(tmp_path: Path) -> Path:
     """A detector in an ONNX file that finds what is red; skips without its libraries."""
     pytest.importorskip('onnxruntime')
     pytest.importorskip('onnx')
-    from test.perception.onnx_models import red_detector
+    from test.core.perception.onnx_models import red_detector
 
     return red_detector(tmp_path / 'red.onnx', (480, 640))

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.types.images import StampedImage
+from embodied_r_ros.core.types.images import StampedImage
 import numpy as np
 
 if TYPE_CHECKING:

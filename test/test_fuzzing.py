@@ -18,27 +18,27 @@ from unittest.mock import patch
 import cv2
 from embodied_r_ros.bags.images import bag_images
 from embodied_r_ros.bags.message_types import BagMessageFactory, embodied_typestore
-from embodied_r_ros.bags.own_messages import (
+from embodied_r_ros.bags.reader import open_bag, read_messages
+from embodied_r_ros.bags.sources import open_source
+from embodied_r_ros.bags.writer import BagWriter
+from embodied_r_ros.cli.main import main
+from embodied_r_ros.common.errors import BagError, ConfigError, ImageError, InputError, ModelError
+from embodied_r_ros.common.files import shared_path
+from embodied_r_ros.common.settings import parse_yaml
+from embodied_r_ros.core.chat.protocol import error_detail, EventReader
+from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
+from embodied_r_ros.core.perception.vlm_reply import read_focus, read_scene
+from embodied_r_ros.core.reasoning.completions import choice_index, number_in, parse_completion
+from embodied_r_ros.core.types.episodes import AnswerLabel, LabelVerdict
+from embodied_r_ros.core.types.images import decode_image, encode_image, EncodedImage
+from embodied_r_ros.data.episodes.episode import read_answers, read_episode
+from embodied_r_ros.data.own_messages import (
     answer_to_msg,
     delta_to_msg,
     keyframe_to_msg,
     label_to_msg,
 )
-from embodied_r_ros.bags.reader import open_bag, read_messages
-from embodied_r_ros.bags.sources import open_source
-from embodied_r_ros.bags.writer import BagWriter
-from embodied_r_ros.chat.protocol import error_detail, EventReader
-from embodied_r_ros.cli.main import main
-from embodied_r_ros.common.errors import BagError, ConfigError, ImageError, InputError, ModelError
-from embodied_r_ros.common.files import shared_path
-from embodied_r_ros.common.settings import parse_yaml
-from embodied_r_ros.episodes.episode import read_answers, read_episode
-from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
-from embodied_r_ros.perception.vlm_reply import read_focus, read_scene
-from embodied_r_ros.reasoning.completions import choice_index, number_in, parse_completion
 from embodied_r_ros.serving.profiles import load_profile, profile_from_mapping
-from embodied_r_ros.types.episodes import AnswerLabel, LabelVerdict
-from embodied_r_ros.types.images import decode_image, encode_image, EncodedImage
 from hypothesis import example, given
 from hypothesis import strategies as st
 from mcap.writer import CompressionType, Writer
@@ -182,7 +182,7 @@ def test_a_damaged_message_in_a_whole_bag_is_read_or_refused(data: st.DataObject
     topic, kind, content = messages[at]
     # The first four bytes say how the rest is written.
     messages[at] = topic, kind, content[:4] + data.draw(damage([content[4:]]))
-    with patch('embodied_r_ros.episodes.episode.open_bag', lambda _: holding(messages)):
+    with patch('embodied_r_ros.data.episodes.episode.open_bag', lambda _: holding(messages)):
         for source in ('recorded', 'true'):
             with suppress(InputError):
                 read_episode(Path('bag'), source)

@@ -17,8 +17,8 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import write_whole
+from embodied_r_ros.core.types.answers import Sampling
 from embodied_r_ros.serving.profiles import reasoner_config
-from embodied_r_ros.types.answers import Sampling
 
 from training.eval.benchmarks.multiple_choice import EGOSCHEMA, ERQA, MVBENCH, URBAN_VIDEO_BENCH
 from training.eval.benchmarks.openeqa import OPENEQA
@@ -50,7 +50,7 @@ from training.run.command import run_command
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from embodied_r_ros.chat.cache import ReplyCache
+    from embodied_r_ros.core.chat.cache import ReplyCache
 
     from training.eval.benchmarks.predictions import KnownScene
     from training.eval.benchmarks.questions import BenchmarkQuestion

@@ -15,14 +15,14 @@ from random import Random
 import sys
 from typing import Any, TYPE_CHECKING, TypeVar
 
-from embodied_r_ros.chat.cache import ReplyCache
-from embodied_r_ros.chat.settings import is_reader
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import write_whole
-from embodied_r_ros.questions.row import rows_as_asked
-from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.core.chat.cache import ReplyCache
+from embodied_r_ros.core.chat.settings import is_reader
+from embodied_r_ros.core.scene.memory import MemoryConfig
+from embodied_r_ros.core.types.answers import Sampling
+from embodied_r_ros.data.questions.row import rows_as_asked
 from embodied_r_ros.serving.profiles import READER, reasoner_config
-from embodied_r_ros.types.answers import Sampling
 
 from training.data.selection import rows_of_split
 from training.data.vision import rows_with_images
@@ -44,7 +44,7 @@ from training.run.command import run_command
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.data.questions.row import Row
 
     from training.eval.judging import Judge
 

@@ -20,8 +20,8 @@ from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, InputError
 from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.common.processes import tie_command
 from embodied_r_ros.common.settings import config_from_mapping, read_yaml, setting, Settings
-from embodied_r_ros.scene.memory import MemoryConfig
-from embodied_r_ros.types.answers import Sampling
+from embodied_r_ros.core.scene.memory import MemoryConfig
+from embodied_r_ros.core.types.answers import Sampling
 
 from training.compare import compare
 from training.data.grpo import GrpoArguments
@@ -38,7 +38,7 @@ from training.run.models import is_complete, is_url, model_folder
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.data.questions.row import Row
 
     Table = tuple[Sequence[str], Sequence[Sequence[Any]]]
 

@@ -14,8 +14,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.reasoning.completions import option_letter, UNKNOWN
-from embodied_r_ros.reasoning.question import question_problem
+from embodied_r_ros.core.reasoning.completions import option_letter, UNKNOWN
+from embodied_r_ros.core.reasoning.question import question_problem
 
 from training.data.lines import read_lines
 from training.eval.grading import grade_with_consistency, named_answer

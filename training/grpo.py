@@ -20,8 +20,8 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 from accelerate.utils import is_peft_model
-from embodied_r_ros.chat.settings import ChatConfig, model_digest
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.core.chat.settings import ChatConfig, model_digest
 from embodied_r_ros.serving.server_process import swap_adapters
 from peft import LoraConfig
 import torch

@@ -21,11 +21,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_bags
-from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.common.processes import tie_command
-from embodied_r_ros.episodes.inspect import bag_digest, labels_sha256
-from embodied_r_ros.questions.row import read_rows, write_rows
+from embodied_r_ros.core.chat.settings import model_digest
+from embodied_r_ros.data.episodes.inspect import bag_digest, labels_sha256
+from embodied_r_ros.data.questions.row import read_rows, write_rows
 from embodied_r_ros.serving.profiles import READER
 from embodied_r_ros.serving.promotion import put_in_place
 from tqdm import tqdm
@@ -43,7 +43,7 @@ from training.run.manifest import begin_or_go_on
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.data.questions.row import Row
 
 _ROOT = Path(__file__).resolve().parent.parent
 # What may not change between one start of the command and the next, where it goes on.

@@ -21,11 +21,12 @@ import tempfile
 import time
 from typing import Any, TYPE_CHECKING, TypeVar
 
-from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.settings import is_reader, model_digest
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import code_version, user_name, write_whole
 from embodied_r_ros.common.settings import setting, setting_infos, Settings
+from embodied_r_ros.core.chat.client import HttpChatClient
+from embodied_r_ros.core.chat.settings import is_reader, model_digest
+from embodied_r_ros.core.types.answers import Sampling
 from embodied_r_ros.serving.profiles import load_profile, READER, reasoner_config
 from embodied_r_ros.serving.promotion import (
     in_force,
@@ -36,7 +37,6 @@ from embodied_r_ros.serving.promotion import (
     weights_of,
 )
 from embodied_r_ros.serving.served import served_model
-from embodied_r_ros.types.answers import Sampling
 import numpy as np
 
 from training.compare import compare
@@ -52,8 +52,8 @@ from training.run.models import is_adapter, merge_adapter, model_folder
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from embodied_r_ros.questions.row import Row
-    from embodied_r_ros.reasoning.prompts import Prompt
+    from embodied_r_ros.core.reasoning.prompts import Prompt
+    from embodied_r_ros.data.questions.row import Row
 
 from training.eval.shadow import ShadowedRecordings
 

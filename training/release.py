@@ -15,8 +15,8 @@ import sys
 import tempfile
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.core.chat.settings import model_digest
 from embodied_r_ros.serving.promotion import bring_back, put_in_place
 
 from training.run.command import run_command

@@ -18,8 +18,8 @@ import sys
 from typing import Any, TextIO, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
-from embodied_r_ros.scene.memory import MemoryConfig
-from embodied_r_ros.types.answers import Sampling
+from embodied_r_ros.core.scene.memory import MemoryConfig
+from embodied_r_ros.core.types.answers import Sampling
 from tqdm import tqdm
 
 from training.data.samples import (
@@ -41,8 +41,8 @@ from training.run.command import run_command
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from embodied_r_ros.chat.cache import ReplyCache
-    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.core.chat.cache import ReplyCache
+    from embodied_r_ros.data.questions.row import Row
 
     from training.eval.judging import Judge
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.common.settings import setting, Settings
-from embodied_r_ros.types.geometry import Position
+from embodied_r_ros.core.types.geometry import Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,8 +15,8 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.task_frame import rotate_quarters, turned_name, turned_orientation
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.types.geometry import NS_PER_S
-from embodied_r_ros.types.layout import as_vector, truth_from_json, truth_to_json
+from embodied_r_ros.core.types.geometry import NS_PER_S
+from embodied_r_ros.core.types.layout import as_vector, truth_from_json, truth_to_json
 import numpy as np
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.arm.robot import RobotMetadata
     from embodied_r_ros.arm.table import TableView
-    from embodied_r_ros.types.geometry import Intrinsics, Pose, Position
-    from embodied_r_ros.types.layout import Vector
+    from embodied_r_ros.core.types.geometry import Intrinsics, Pose, Position
+    from embodied_r_ros.core.types.layout import Vector
     from numpy.typing import NDArray
 
 TRUTH_TOPIC = '/truth/demonstration'

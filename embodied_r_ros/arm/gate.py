@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.common.untrusted import as_data
-from embodied_r_ros.types.answers import Freshness
-from embodied_r_ros.types.geometry import NS_PER_S
-from embodied_r_ros.types.poses import NoPose
+from embodied_r_ros.core.types.answers import Freshness
+from embodied_r_ros.core.types.geometry import NS_PER_S
+from embodied_r_ros.core.types.poses import NoPose
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from embodied_r_ros.types.answers import KeypointProposal
-    from embodied_r_ros.types.geometry import Position
+    from embodied_r_ros.core.types.answers import KeypointProposal
+    from embodied_r_ros.core.types.geometry import Position
 
     PositionIn = Callable[[Position, str, str, int], Position | NoPose]
     Rule = Callable[['ProposalCase'], str]

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.arm.table import table_view
 from embodied_r_ros.arm.task_frame import quarters_facing, rotate_quarters
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.reasoning.question import Question
-from embodied_r_ros.types.answers import AnswerKind, Freshness, Gripper, KeypointProposal
-from embodied_r_ros.types.deltas import NAN
-from embodied_r_ros.types.geometry import (
+from embodied_r_ros.core.reasoning.question import Question
+from embodied_r_ros.core.types.answers import AnswerKind, Freshness, Gripper, KeypointProposal
+from embodied_r_ros.core.types.deltas import NAN
+from embodied_r_ros.core.types.geometry import (
     matrix_from_quaternion,
     Orientation,
     Position,
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.arm.robot import Robot, RobotMetadata
     from embodied_r_ros.arm.table import TableView
-    from embodied_r_ros.types.answers import Answer
-    from embodied_r_ros.types.geometry import Intrinsics, Pose
+    from embodied_r_ros.core.types.answers import Answer
+    from embodied_r_ros.core.types.geometry import Intrinsics, Pose
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from embodied_r_ros.arm.task_frame import rotate_quarters, turned_name
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.common.settings import config_from_mapping, read_yaml, setting, Settings
-from embodied_r_ros.types.geometry import position_text
+from embodied_r_ros.core.types.geometry import position_text
 
 if TYPE_CHECKING:
     from embodied_r_ros.arm.candidates import Box

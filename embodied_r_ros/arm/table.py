@@ -12,9 +12,9 @@ from embodied_r_ros.arm.candidates import SeenThing
 from embodied_r_ros.arm.task_frame import rotate_quarters, turned_pose
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.settings import setting, Settings
-from embodied_r_ros.types.answers import FocusText
-from embodied_r_ros.types.deltas import ItemStatus
-from embodied_r_ros.types.geometry import (
+from embodied_r_ros.core.types.answers import FocusText
+from embodied_r_ros.core.types.deltas import ItemStatus
+from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
     Pose,
     Position,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embodied_r_ros.arm.robot import RobotMetadata
-    from embodied_r_ros.types.deltas import Item, SemanticDelta
+    from embodied_r_ros.core.types.deltas import Item, SemanticDelta
     from numpy.typing import NDArray
 
 # Rows keep directions and distances so; live ones are rounded likewise, to give the same text.

@@ -16,12 +16,12 @@ import math
 from typing import Any, Protocol, TYPE_CHECKING
 
 from embodied_r_ros.common.settings import setting, Settings
-from embodied_r_ros.types.geometry import NS_PER_S
+from embodied_r_ros.core.types.geometry import NS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from embodied_r_ros.types.geometry import Intrinsics, Pose, Position
+    from embodied_r_ros.core.types.geometry import Intrinsics, Pose, Position
     from numpy.typing import NDArray
 
 

@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.types.geometry import (
+from embodied_r_ros.core.types.geometry import (
     matrix_from_quaternion,
     Pose,
     quaternion_from_matrix,
@@ -21,7 +21,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from embodied_r_ros.types.geometry import Intrinsics
+    from embodied_r_ros.core.types.geometry import Intrinsics
     from numpy.typing import NDArray
 
 Quaternion = tuple[float, float, float, float]

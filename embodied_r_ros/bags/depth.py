@@ -25,8 +25,8 @@ from embodied_r_ros.bags.messages import (
 from embodied_r_ros.bags.reader import first_message, topics_of_type
 from embodied_r_ros.common.errors import ImageError, SourceError, UnsupportedImageError
 from embodied_r_ros.common.settings import setting, Settings
-from embodied_r_ros.types.geometry import NS_PER_S
-from embodied_r_ros.types.images import image_format, MAX_PIXELS
+from embodied_r_ros.core.types.geometry import NS_PER_S
+from embodied_r_ros.core.types.images import image_format, MAX_PIXELS
 import numpy as np
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.bags.message_types import MessageFactory
     from embodied_r_ros.bags.reader import BagReader
-    from embodied_r_ros.types.geometry import Intrinsics
-    from embodied_r_ros.types.images import StampedImage
+    from embodied_r_ros.core.types.geometry import Intrinsics
+    from embodied_r_ros.core.types.images import StampedImage
     from numpy.typing import NDArray
 
 _LOG = logging.getLogger(__name__)

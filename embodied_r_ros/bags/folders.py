@@ -22,8 +22,8 @@ from embodied_r_ros.bags.images import Damage
 from embodied_r_ros.bags.storage import pointer_advice
 from embodied_r_ros.common.errors import ImageError, SourceError
 from embodied_r_ros.common.work import done_ahead
-from embodied_r_ros.types.geometry import NS_PER_S
-from embodied_r_ros.types.images import (
+from embodied_r_ros.core.types.geometry import NS_PER_S
+from embodied_r_ros.core.types.images import (
     decode_image,
     EncodedImage,
     image_format,

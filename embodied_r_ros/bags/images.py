@@ -36,15 +36,15 @@ from embodied_r_ros.bags.reader import (
 )
 from embodied_r_ros.common.errors import ImageError, SourceError, UnsupportedImageError
 from embodied_r_ros.common.work import done_ahead
-from embodied_r_ros.types.geometry import Pose
-from embodied_r_ros.types.images import (
+from embodied_r_ros.core.types.geometry import Pose
+from embodied_r_ros.core.types.images import (
     EncodedImage,
     image_format,
     MAX_PIXELS,
     StampedImage,
     Stretch,
 )
-from embodied_r_ros.types.poses import NoPose
+from embodied_r_ros.core.types.poses import NoPose
 import numpy as np
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.bags.poses import PoseSource
     from embodied_r_ros.bags.reader import BagReader
-    from embodied_r_ros.types.geometry import Intrinsics
+    from embodied_r_ros.core.types.geometry import Intrinsics
     from numpy.typing import NDArray
 
 _LOG = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ConfigError, ImageError
 from embodied_r_ros.common.settings import parse_yaml
-from embodied_r_ros.types.geometry import FISHEYE_COEFFICIENTS, Intrinsics, NS_PER_S, Pose
-from embodied_r_ros.types.images import EncodedImage, image_format
+from embodied_r_ros.core.types.geometry import FISHEYE_COEFFICIENTS, Intrinsics, NS_PER_S, Pose
+from embodied_r_ros.core.types.images import EncodedImage, image_format
 import yaml
 
 if TYPE_CHECKING:

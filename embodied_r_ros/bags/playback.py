@@ -24,8 +24,8 @@ from embodied_r_ros.bags.reader import is_bag, open_bag, topics_of_type
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.bags.writer import BagWriter, SENSOR_DATA_QOS
 from embodied_r_ros.common.settings import setting, Settings
-from embodied_r_ros.types.geometry import NS_PER_S
-from embodied_r_ros.types.images import encode_image
+from embodied_r_ros.core.types.geometry import NS_PER_S
+from embodied_r_ros.core.types.images import encode_image
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

@@ -26,8 +26,8 @@ from embodied_r_ros.bags.reader import (
     tell_left_out,
     topics_of_type,
 )
-from embodied_r_ros.types.geometry import Pose, relative_motion, yaw_pitch_roll
-from embodied_r_ros.types.poses import (
+from embodied_r_ros.core.types.geometry import Pose, relative_motion, yaw_pitch_roll
+from embodied_r_ros.core.types.poses import (
     camera_of_body,
     FIXED_FRAMES,
     has_optical_axes,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from embodied_r_ros.bags.reader import BagReader
-    from embodied_r_ros.types.deltas import SemanticDelta
+    from embodied_r_ros.core.types.deltas import SemanticDelta
 
 _LOG = logging.getLogger(__name__)
 NO_POSES = 'no odometry, no transforms and no true layout'

@@ -15,7 +15,7 @@ import math
 import struct
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.types.answers import is_of_shadow
+from embodied_r_ros.core.types.answers import is_of_shadow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

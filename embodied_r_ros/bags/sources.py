@@ -26,8 +26,8 @@ from embodied_r_ros.bags.images import bag_images, choose_image_topic
 from embodied_r_ros.bags.reader import is_bag, loose_bags, open_bag
 from embodied_r_ros.bags.storage import pointer_advice
 from embodied_r_ros.common.errors import BagError, SourceError
-from embodied_r_ros.types.geometry import NS_PER_S
-from embodied_r_ros.types.images import StampedImage
+from embodied_r_ros.core.types.geometry import NS_PER_S
+from embodied_r_ros.core.types.images import StampedImage
 import numpy as np
 
 if TYPE_CHECKING:

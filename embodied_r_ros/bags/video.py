@@ -11,7 +11,7 @@ from typing import Any
 
 from embodied_r_ros.bags.messages import COMPRESSED_IMAGE
 from embodied_r_ros.common.errors import ImageError, SourceError
-from embodied_r_ros.types.images import image_format, MAX_PIXELS
+from embodied_r_ros.core.types.images import image_format, MAX_PIXELS
 
 _LOG = logging.getLogger(__name__)
 # Words in the names of codecs and of encoders, and the decoder of FFmpeg.

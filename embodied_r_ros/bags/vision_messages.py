@@ -9,20 +9,20 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.messages import duration_to_msg, header_to_msg, pose_to_msg, vector_to_msg
 from embodied_r_ros.common.untrusted import as_label
-from embodied_r_ros.types.deltas import ItemStatus
-from embodied_r_ros.types.geometry import Pose
-from embodied_r_ros.types.landmarks import LandmarkStatus
-from embodied_r_ros.types.poses import link_axes
-from embodied_r_ros.types.vocabulary import COCO, COCO_NUMBERED, Detection
+from embodied_r_ros.core.types.deltas import ItemStatus
+from embodied_r_ros.core.types.geometry import Pose
+from embodied_r_ros.core.types.landmarks import LandmarkStatus
+from embodied_r_ros.core.types.poses import link_axes
+from embodied_r_ros.core.types.vocabulary import COCO, COCO_NUMBERED, Detection
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from embodied_r_ros.bags.message_types import MessageFactory
-    from embodied_r_ros.types.deltas import Item, SemanticDelta
-    from embodied_r_ros.types.geometry import Position
-    from embodied_r_ros.types.landmarks import Landmark, SceneMap
+    from embodied_r_ros.core.types.deltas import Item, SemanticDelta
+    from embodied_r_ros.core.types.geometry import Position
+    from embodied_r_ros.core.types.landmarks import Landmark, SceneMap
     from numpy.typing import NDArray
 
 DETECTIONS_2D = 'vision_msgs/msg/Detection2DArray'

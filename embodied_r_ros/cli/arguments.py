@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from embodied_r_ros.common.settings import Settings
-    from embodied_r_ros.types.images import StampedImage
+    from embodied_r_ros.core.types.images import StampedImage
 
 
 def some_text(text: str) -> str:

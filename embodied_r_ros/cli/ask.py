@@ -11,8 +11,8 @@ import json
 import sys
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.apps.sheet import write_place_picture
 from embodied_r_ros.bags.sources import find_bags
-from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.cli.arguments import (
     image_progress,
     say,
@@ -30,7 +30,15 @@ from embodied_r_ros.cli.perceiver import (
 )
 from embodied_r_ros.common.errors import EmbodiedRError, InputError, ModelError
 from embodied_r_ros.common.files import make_empty_folder
-from embodied_r_ros.episodes.offline import (
+from embodied_r_ros.core.chat.settings import ChatConfig
+from embodied_r_ros.core.reasoning.image_targets import asked_kind
+from embodied_r_ros.core.reasoning.question import (
+    Phase,
+    Question,
+    question_problem,
+    ReasonerConfig,
+)
+from embodied_r_ros.data.episodes.offline import (
     answer_to_json,
     check_source,
     has_recorded_deltas,
@@ -40,21 +48,18 @@ from embodied_r_ros.episodes.offline import (
     SceneAsker,
     Seer,
 )
-from embodied_r_ros.episodes.perception_cache import PerceptionCache
-from embodied_r_ros.episodes.question_list import ask_list, ListedQuestion, read_question_list
-from embodied_r_ros.episodes.recall import named_query, Order, read_query, recall
-from embodied_r_ros.episodes.recall_report import (
+from embodied_r_ros.data.episodes.perception_cache import PerceptionCache
+from embodied_r_ros.data.episodes.question_list import ask_list, ListedQuestion, read_question_list
+from embodied_r_ros.data.episodes.recall import named_query, Order, read_query, recall
+from embodied_r_ros.data.episodes.recall_report import (
     answer_line,
     ask_each,
     recall_lines,
     recall_to_json,
     write_keyframes,
 )
-from embodied_r_ros.reasoning.image_targets import asked_kind
-from embodied_r_ros.reasoning.question import Phase, Question, question_problem, ReasonerConfig
 from embodied_r_ros.serving.profiles import load_profile, reasoner_config, what_leaves
 from embodied_r_ros.serving.served import served_model, served_reasoner
-from embodied_r_ros.view.sheet import write_place_picture
 from tqdm import tqdm
 
 if TYPE_CHECKING:
@@ -62,8 +67,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from embodied_r_ros.episodes.recall import RecallQuery
-    from embodied_r_ros.episodes.recall_report import RecordingAnswer
+    from embodied_r_ros.data.episodes.recall import RecallQuery
+    from embodied_r_ros.data.episodes.recall_report import RecordingAnswer
 
 _PROFILE = 'tools'  # where no model is named
 

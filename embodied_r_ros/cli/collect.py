@@ -21,16 +21,16 @@ from embodied_r_ros.cli.fleet import (
     local_paths,
     work_on_fleet,
 )
-from embodied_r_ros.episodes.collect import CollectConfig
-from embodied_r_ros.episodes.collect_jobs import collect, collection, CollectStage
-from embodied_r_ros.episodes.manifest import find_recordings
+from embodied_r_ros.data.episodes.collect import CollectConfig
+from embodied_r_ros.data.episodes.collect_jobs import collect, collection, CollectStage
+from embodied_r_ros.data.episodes.manifest import find_recordings
 from tqdm import tqdm
 
 if TYPE_CHECKING:
     import argparse
 
-    from embodied_r_ros.episodes.collect_jobs import CollectedBag
-    from embodied_r_ros.episodes.fleet_ray import FleetConfig
+    from embodied_r_ros.data.episodes.collect_jobs import CollectedBag
+    from embodied_r_ros.data.episodes.fleet_ray import FleetConfig
 
 _OPTIONS = {f'--{name}': name for name in ('images', 'perceiver', 'profile', 'topic')}
 

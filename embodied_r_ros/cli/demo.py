@@ -10,7 +10,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.cli.arguments import add_depth_arguments, depth_source, say, some_path
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.common.files import shared_path
-from embodied_r_ros.reasoning.question import Question, question_problem
+from embodied_r_ros.core.reasoning.question import Question, question_problem
 
 if TYPE_CHECKING:
     import argparse

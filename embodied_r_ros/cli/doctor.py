@@ -8,9 +8,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.cli.arguments import some_text
 from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.core.chat.settings import ChatConfig
 from embodied_r_ros.nodes.doctor import (
     boxes_check,
     camera_check,

@@ -10,25 +10,30 @@ import json
 import sys
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.apps.foxglove import export_foxglove
+from embodied_r_ros.apps.lerobot import LeRobotExport
+from embodied_r_ros.apps.lerobot_frames import known_poses
 from embodied_r_ros.bags.audit import AuditReport
 from embodied_r_ros.bags.recovery import find_episodes, recover_all
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.cli.arguments import some_count, some_path
 from embodied_r_ros.common.errors import BagError, EmbodiedRError, InputError
 from embodied_r_ros.common.files import whole_folder
-from embodied_r_ros.episodes.inspect import audit_bag, delete_episode, EpisodeSummary, summarize
-from embodied_r_ros.episodes.label_check import check_labels, write_label_table
-from embodied_r_ros.episodes.labels import agreements
-from embodied_r_ros.view.foxglove import export_foxglove
-from embodied_r_ros.view.lerobot import LeRobotExport
-from embodied_r_ros.view.lerobot_frames import known_poses
+from embodied_r_ros.data.episodes.inspect import (
+    audit_bag,
+    delete_episode,
+    EpisodeSummary,
+    summarize,
+)
+from embodied_r_ros.data.episodes.label_check import check_labels, write_label_table
+from embodied_r_ros.data.episodes.labels import agreements
 from tqdm import tqdm
 
 if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
-    from embodied_r_ros.episodes.label_check import LabelReport
+    from embodied_r_ros.data.episodes.label_check import LabelReport
 
 _ACTIONS = {
     'list': 'which episodes there are, and whether they were closed',

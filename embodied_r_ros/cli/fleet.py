@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.cli.arguments import some_count, some_text
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.episodes.fleet import FleetLog
-from embodied_r_ros.episodes.fleet_ray import FleetConfig, run_fleet
-from embodied_r_ros.episodes.manifest import is_url
+from embodied_r_ros.data.episodes.fleet import FleetLog
+from embodied_r_ros.data.episodes.fleet_ray import FleetConfig, run_fleet
+from embodied_r_ros.data.episodes.manifest import is_url
 from tqdm import tqdm
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Sequence
 
-    from embodied_r_ros.episodes.fleet import FleetStage, RecordingStatus
-    from embodied_r_ros.episodes.manifest import FleetRecording
+    from embodied_r_ros.data.episodes.fleet import FleetStage, RecordingStatus
+    from embodied_r_ros.data.episodes.manifest import FleetRecording
 
 _LOG = logging.getLogger(__name__)
 _RAY_OPTIONS = ('actors', 'gpus', 'attempts', 'retry_failed')  # beside --ray

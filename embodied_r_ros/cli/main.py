@@ -46,6 +46,8 @@ VERBS: dict[str, str] = {
     'view': 'show a recording in the Rerun viewer, or save it for that',
 }
 
+_OF_ARM = {'demos', 'keypoints'}  # verbs in a folder of their own
+
 
 class _Parser(argparse.ArgumentParser):
     """Reports bad arguments in the one line that every error of this command has."""
@@ -63,7 +65,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         sub = verbs.add_parser(verb, help=summary, description=summary)
         # Only the chosen verb's module is imported: the others may need what is not installed.
         if verb == chosen:
-            module = import_module(f'embodied_r_ros.cli.{verb}')
+            room = 'cli.arm' if verb in _OF_ARM else 'cli'
+            module = import_module(f'embodied_r_ros.{room}.{verb}')
             module.add_arguments(sub)
             sub.set_defaults(run=module.main)
     if _COMPLETING in os.environ:

@@ -8,6 +8,7 @@ from functools import partial
 import sys
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.apps.map_picture import write_map_picture
 from embodied_r_ros.bags.sources import find_sources
 from embodied_r_ros.cli.arguments import check_folder_of, depth_source, image_progress, some_path
 from embodied_r_ros.cli.fleet import (
@@ -25,16 +26,15 @@ from embodied_r_ros.cli.perceiver import (
 )
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import alone_in, whole_file
-from embodied_r_ros.episodes.manifest import find_recordings
-from embodied_r_ros.episodes.offline import has_recorded_deltas, MapRecipe, MapStage
-from embodied_r_ros.keyframes.selector import KeyframeConfig
-from embodied_r_ros.scene.landmark_map import scene_map_text
-from embodied_r_ros.view.map_picture import write_map_picture
+from embodied_r_ros.core.keyframes.selector import KeyframeConfig
+from embodied_r_ros.core.scene.landmark_map import scene_map_text
+from embodied_r_ros.data.episodes.manifest import find_recordings
+from embodied_r_ros.data.episodes.offline import has_recorded_deltas, MapRecipe, MapStage
 
 if TYPE_CHECKING:
     import argparse
 
-    from embodied_r_ros.episodes.fleet_ray import FleetConfig
+    from embodied_r_ros.data.episodes.fleet_ray import FleetConfig
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,11 +6,11 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.apps.mcp_server import make_server, recording_server, RecordingTools
 from embodied_r_ros.cli.arguments import say, some_path, some_text
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.serving.profiles import reasoner_config
 from embodied_r_ros.serving.served import served_model
-from embodied_r_ros.view.mcp_server import make_server, recording_server, RecordingTools
 
 if TYPE_CHECKING:
     import argparse

@@ -9,6 +9,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.apps.sheet import KeyframeSample
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.cli.arguments import check_folder_of, depth_source, image_progress, some_path
 from embodied_r_ros.cli.perceiver import (
@@ -18,22 +19,20 @@ from embodied_r_ros.cli.perceiver import (
     refuse_options_of_images,
 )
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.episodes.episode import read_episode
-from embodied_r_ros.episodes.offline import recorded_alone
-from embodied_r_ros.keyframes.selector import KeyframeConfig
-from embodied_r_ros.perception.pipeline import (
-    delta_to_json,
+from embodied_r_ros.core.keyframes.selector import KeyframeConfig
+from embodied_r_ros.core.pipeline import (
     keyframes_of,
     perceive_keyframes,
 )
-from embodied_r_ros.types.deltas import DeltaKind
-from embodied_r_ros.view.sheet import KeyframeSample
+from embodied_r_ros.core.types.deltas import DeltaKind
+from embodied_r_ros.data.episodes.episode import read_episode
+from embodied_r_ros.data.episodes.offline import recorded_alone
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
 
-    from embodied_r_ros.types.deltas import SemanticDelta
+    from embodied_r_ros.core.types.deltas import SemanticDelta
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +81,7 @@ def _tell(deltas: Iterable[SemanticDelta], *, as_json: bool) -> str:
     kinds: Counter[DeltaKind] = Counter()
     error = ''
     for delta in deltas:
-        print(json.dumps(delta_to_json(delta)) if as_json else _paragraph(delta), flush=True)
+        print(json.dumps(delta.to_json()) if as_json else _paragraph(delta), flush=True)
         kinds[delta.kind] += 1
         error = error or ' '.join(delta.error.split())
     if set(kinds) != {DeltaKind.FAILED}:

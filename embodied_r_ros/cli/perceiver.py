@@ -10,12 +10,12 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.chat.settings import ChatConfig, file_sum
 from embodied_r_ros.cli.arguments import add_depth_arguments, some_text
 from embodied_r_ros.common.errors import ConfigError, InputError
-from embodied_r_ros.perception.classical import ClassicalConfig
-from embodied_r_ros.perception.detector import DetectorConfig
-from embodied_r_ros.perception.pipeline import (
+from embodied_r_ros.core.chat.settings import ChatConfig, file_sum
+from embodied_r_ros.core.perception.classical import ClassicalConfig
+from embodied_r_ros.core.perception.detector import DetectorConfig
+from embodied_r_ros.core.pipeline import (
     classical_perceiver,
     detector_perceiver,
     vlm_perceiver,
@@ -24,8 +24,8 @@ from embodied_r_ros.serving.model_files import detector_path
 from embodied_r_ros.serving.profiles import load_profile
 
 if TYPE_CHECKING:
-    from embodied_r_ros.perception.detector import DetectorPerceiver
-    from embodied_r_ros.perception.perceiver import Perceiver
+    from embodied_r_ros.core.perception.detector import DetectorPerceiver
+    from embodied_r_ros.core.perception.perceiver import Perceiver
 
 # Arguments that say which images are perceived, and how.
 _OF_IMAGES = (

@@ -19,12 +19,16 @@ from embodied_r_ros.cli.fleet import (
     work_on_fleet,
 )
 from embodied_r_ros.common.errors import BagError, InputError
-from embodied_r_ros.episodes.episode import DELTA_SOURCES, keyframes_of_arm
-from embodied_r_ros.episodes.inspect import bag_digest
-from embodied_r_ros.episodes.manifest import find_recordings
-from embodied_r_ros.perception.classical import ClassicalConfig
-from embodied_r_ros.perception.pipeline import classical_perceiver, perceive_path, vlm_perceiver
-from embodied_r_ros.questions.collect import (
+from embodied_r_ros.core.perception.classical import ClassicalConfig
+from embodied_r_ros.core.pipeline import (
+    classical_perceiver,
+    vlm_perceiver,
+)
+from embodied_r_ros.data.episodes.episode import DELTA_SOURCES, keyframes_of_arm
+from embodied_r_ros.data.episodes.inspect import bag_digest
+from embodied_r_ros.data.episodes.manifest import find_recordings
+from embodied_r_ros.data.episodes.offline import perceive_path
+from embodied_r_ros.data.questions.collect import (
     MAP_SUFFIX,
     rows_of,
     rows_of_fleet,
@@ -32,9 +36,9 @@ from embodied_r_ros.questions.collect import (
     RowsStage,
     shared_map_names,
 )
-from embodied_r_ros.questions.coverage import Coverage, manifest_path, write_manifest
-from embodied_r_ros.questions.derive import QuestionsConfig
-from embodied_r_ros.questions.row import write_rows
+from embodied_r_ros.data.questions.coverage import Coverage, manifest_path, write_manifest
+from embodied_r_ros.data.questions.derive import QuestionsConfig
+from embodied_r_ros.data.questions.row import write_rows
 from embodied_r_ros.serving.profiles import load_profile
 from tqdm import tqdm
 
@@ -42,9 +46,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from embodied_r_ros.episodes.fleet_ray import FleetConfig
-    from embodied_r_ros.questions.row import Row
-    from embodied_r_ros.types.deltas import SemanticDelta
+    from embodied_r_ros.core.types.deltas import SemanticDelta
+    from embodied_r_ros.data.episodes.fleet_ray import FleetConfig
+    from embodied_r_ros.data.questions.row import Row
 
 _OPTIONS = {
     f'--{name.replace("_", "-")}': name

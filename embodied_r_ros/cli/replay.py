@@ -11,15 +11,15 @@ from embodied_r_ros.cli.perceiver import add_perceiver_arguments, perceiver_of
 from embodied_r_ros.cli.review import add_page_arguments, serve_page
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import write_whole
-from embodied_r_ros.episodes.episode import episode_id_of, read_answers
-from embodied_r_ros.episodes.replay import (
+from embodied_r_ros.data.episodes.episode import episode_id_of, read_answers
+from embodied_r_ros.data.episodes.replay import (
     ask_again,
     never_answered,
     prepare_replays,
     replay_report,
     replay_table,
 )
-from embodied_r_ros.episodes.replay_deltas import OtherScene, pairs_table, perceive_again
+from embodied_r_ros.data.episodes.replay_deltas import OtherScene, pairs_table, perceive_again
 from embodied_r_ros.serving.profiles import reasoner_config
 from embodied_r_ros.serving.served import served_model
 from tqdm import tqdm
@@ -27,7 +27,7 @@ from tqdm import tqdm
 if TYPE_CHECKING:
     import argparse
 
-    from embodied_r_ros.episodes.replay import Replay
+    from embodied_r_ros.data.episodes.replay import Replay
 
 _NONE = 'none'
 

@@ -9,28 +9,28 @@ import secrets
 import time
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.chat.settings import is_loopback
+from embodied_r_ros.apps.review.library import Library
+from embodied_r_ros.apps.review.pages import ReviewService
+from embodied_r_ros.apps.review.recording import rows_by_episode
+from embodied_r_ros.apps.review.server import listen, make_app, serve_app
 from embodied_r_ros.cli.arguments import say, some_path, some_text
-from embodied_r_ros.episodes.offline import ask_about, RecordingScene
-from embodied_r_ros.episodes.replay import read_report
+from embodied_r_ros.core.chat.settings import is_loopback
+from embodied_r_ros.data.episodes.offline import ask_about, RecordingScene
+from embodied_r_ros.data.episodes.replay import read_report
 from embodied_r_ros.serving.profiles import reasoner_config
 from embodied_r_ros.serving.served import served_model
-from embodied_r_ros.view.review.library import Library
-from embodied_r_ros.view.review.pages import ReviewService
-from embodied_r_ros.view.review.recording import rows_by_episode
-from embodied_r_ros.view.review.server import listen, make_app, serve_app
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
     from pathlib import Path
 
-    from embodied_r_ros.chat.settings import ChatConfig
-    from embodied_r_ros.reasoning.question import Question, ReasonerConfig
-    from embodied_r_ros.types.answers import Answer
-    from embodied_r_ros.types.deltas import SemanticDelta
-    from embodied_r_ros.view.review.pages import Asker
-    from embodied_r_ros.view.review.recording import RowQuestion
+    from embodied_r_ros.apps.review.pages import Asker
+    from embodied_r_ros.apps.review.recording import RowQuestion
+    from embodied_r_ros.core.chat.settings import ChatConfig
+    from embodied_r_ros.core.reasoning.question import Question, ReasonerConfig
+    from embodied_r_ros.core.types.answers import Answer
+    from embodied_r_ros.core.types.deltas import SemanticDelta
 
 _PORT = 8350
 

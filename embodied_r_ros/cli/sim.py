@@ -13,7 +13,7 @@ from typing import Any, TYPE_CHECKING, TypeVar
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.cli.arguments import add_settings, given_settings, say, some_path, some_text
 from embodied_r_ros.common.errors import ConfigError, InputError
-from embodied_r_ros.reasoning.question import ReasonerConfig
+from embodied_r_ros.core.reasoning.question import ReasonerConfig
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.serving.served import served_model
 from embodied_r_ros.sim import require_arm, require_simulator
@@ -145,7 +145,7 @@ def _closed_loop(args: argparse.Namespace, config: SimArmConfig) -> int:
         msg = '--closed-loop needs images, one worker, and a --speed of 0.01 to 100'
         raise InputError(msg)
     try:
-        from embodied_r_ros.nodes.demo.arm import closed_loop, LoopSettings
+        from embodied_r_ros.nodes.arm.closed_loop import closed_loop, LoopSettings
     except ImportError as error:
         msg = f'ROS 2 is not there ({error}): source it, or run `make setup` in the clone'
         raise ConfigError(msg) from None

@@ -8,8 +8,8 @@ from pathlib import Path
 import tempfile
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.apps.rerun import open_viewer, show
 from embodied_r_ros.cli.arguments import some_path
-from embodied_r_ros.view.rerun import open_viewer, show
 
 if TYPE_CHECKING:
     import argparse

@@ -16,12 +16,12 @@ from embodied_r_ros.bags.playback import PlaybackConfig, Player
 from embodied_r_ros.bags.reader import open_bag
 from embodied_r_ros.common.errors import BagError
 from embodied_r_ros.common.settings import setting, Settings
+from embodied_r_ros.core.types.geometry import NS_PER_S
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Health, Level
 from embodied_r_ros.nodes.node_base import ManagedNode
 from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.topics import installed_class
-from embodied_r_ros.types.geometry import NS_PER_S
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rosbags.interfaces import QosDurability
 from rosgraph_msgs.msg import Clock

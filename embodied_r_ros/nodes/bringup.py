@@ -17,10 +17,10 @@ from typing import Any, TYPE_CHECKING
 
 from ament_index_python.packages import get_package_prefix, PackageNotFoundError
 from diagnostic_msgs.msg import DiagnosticArray
-from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.common.processes import ServiceManager, tie_command, Watchdog
+from embodied_r_ros.core.chat.settings import ChatConfig
 from embodied_r_ros.nodes.node_base import RESPAWN_S, RETRY_S
 from embodied_r_ros.nodes.topics import (
     camera_topic,

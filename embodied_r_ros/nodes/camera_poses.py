@@ -16,22 +16,22 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.bags.messages import body_pose_from_msg, stamp_ns_from_msg, transform_from_msg
 from embodied_r_ros.common.errors import ConfigError, ImageError
 from embodied_r_ros.common.settings import setting, Settings
-from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.diagnostics import Meter
-from embodied_r_ros.nodes.topics import installed_class
-from embodied_r_ros.types.poses import (
+from embodied_r_ros.core.types.poses import (
     camera_of_body,
     NoPose,
     PoseBuffer,
     TransformTree,
 )
+from embodied_r_ros.nodes import topics
+from embodied_r_ros.nodes.diagnostics import Meter
+from embodied_r_ros.nodes.topics import installed_class
 from nav_msgs.msg import Odometry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from embodied_r_ros.core.types.geometry import Pose
     from embodied_r_ros.nodes.node_base import ManagedNode
-    from embodied_r_ros.types.geometry import Pose
 
 _GONE_S = 1.0  # what was silent for so long is not waited for
 _TRANSFORMS = 'tf2_msgs/msg/TFMessage'

@@ -22,7 +22,7 @@ from rclpy.qos import qos_check_compatible, QoSCompatibility
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from embodied_r_ros.types.deltas import Rung
+    from embodied_r_ros.core.types.deltas import Rung
     from rclpy.node import Node
     from rclpy.qos import QoSProfile
     from rclpy.topic_endpoint_info import TopicEndpointInfo

@@ -19,13 +19,13 @@ import time
 from typing import Any, NamedTuple, TYPE_CHECKING
 
 from embodied_r_ros.bags.messages import stamp_ns_from_msg
-from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.settings import ChatConfig, file_sum, model_digest
 from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, ModelError
 from embodied_r_ros.common.files import interface_path, shared_path
+from embodied_r_ros.core.chat.client import HttpChatClient
+from embodied_r_ros.core.chat.settings import ChatConfig, file_sum, model_digest
+from embodied_r_ros.core.perception.grounding import NO_BOXES
+from embodied_r_ros.core.perception.vlm import VlmConfig, VlmPerceiver
 from embodied_r_ros.nodes.transport import remedy_for_lost_images
-from embodied_r_ros.perception.grounding import NO_BOXES
-from embodied_r_ros.perception.vlm import VlmConfig, VlmPerceiver
 from embodied_r_ros.serving.model_files import detector_path, MODEL_FILES
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.serving.servers import install_remedy, missing_requirements

@@ -21,17 +21,20 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from embodied_r_msgs.msg import Answer, AnswerLabel, EpisodeMark, Keyframe
 from embodied_r_msgs.srv import LabelAnswer, StartEpisode, StopEpisode
 from embodied_r_ros.bags.audit import AUDIT_NOTE, AuditConfig
-from embodied_r_ros.bags.own_messages import answer_from_msg, label_to_msg, mark_to_msg
 from embodied_r_ros.common.errors import BagError
 from embodied_r_ros.common.files import node_of
-from embodied_r_ros.episodes.labels import answer_in_words
-from embodied_r_ros.episodes.record import (
+from embodied_r_ros.core.types import episodes
+from embodied_r_ros.core.types.answers import Freshness, SHADOW_ANSWER
+from embodied_r_ros.core.types.episodes import AnswerNote, EpisodeEvent, EpisodeOutcome
+from embodied_r_ros.data.episodes.labels import answer_in_words
+from embodied_r_ros.data.episodes.record import (
     BagTopic,
     DiskForecast,
     EpisodeWriter,
     OwnTopics,
     StorageConfig,
 )
+from embodied_r_ros.data.own_messages import answer_from_msg, label_to_msg, mark_to_msg
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Health, Level
 from embodied_r_ros.nodes.labelling import Labelling, Recovering
@@ -50,9 +53,6 @@ from embodied_r_ros.nodes.topics import (
     topic_values,
 )
 from embodied_r_ros.nodes.worker import in_time, make_future
-from embodied_r_ros.types import episodes
-from embodied_r_ros.types.answers import Freshness, SHADOW_ANSWER
-from embodied_r_ros.types.episodes import AnswerNote, EpisodeEvent, EpisodeOutcome
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.serialization import deserialize_message, serialize_message
 

@@ -10,9 +10,9 @@ from typing import Any, Generic, TYPE_CHECKING, TypeVar
 
 from embodied_r_ros.bags.messages import pose_stamped_to_msg, stamp_ns_from_msg, transform_from_msg
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.core.types.poses import NoPose
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
-from embodied_r_ros.types.poses import NoPose
 from geometry_msgs.msg import PoseStamped
 import numpy as np
 from rclpy.time import Time
@@ -20,8 +20,8 @@ from rclpy.time import Time
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from embodied_r_ros.core.types.geometry import Pose, Position
     from embodied_r_ros.nodes.node_base import ManagedNode
-    from embodied_r_ros.types.geometry import Pose, Position
 
 _LOOK_S = 0.01
 Item = TypeVar('Item')

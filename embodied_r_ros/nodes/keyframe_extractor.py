@@ -24,10 +24,11 @@ from embodied_r_ros.bags.messages import (
     stamp_ns_from_msg,
     UncalibratedError,
 )
-from embodied_r_ros.bags.own_messages import keyframe_to_msg
 from embodied_r_ros.common.errors import ConfigError, ImageError
 from embodied_r_ros.common.settings import setting, Settings
-from embodied_r_ros.keyframes.selector import KeyframeConfig, KeyframeExtractor
+from embodied_r_ros.core.keyframes.selector import KeyframeConfig, KeyframeExtractor
+from embodied_r_ros.core.types.geometry import NS_PER_S
+from embodied_r_ros.data.own_messages import keyframe_to_msg
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.camera_poses import BoundedWait, check_pose_source, LivePoses, PoseConfig
 from embodied_r_ros.nodes.diagnostics import Health, Level, Meter
@@ -41,14 +42,13 @@ from embodied_r_ros.nodes.topics import (
     stamped_image,
 )
 from embodied_r_ros.nodes.worker import Worker
-from embodied_r_ros.types.geometry import NS_PER_S
 from sensor_msgs.msg import CameraInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from embodied_r_ros.types.geometry import Intrinsics
-    from embodied_r_ros.types.images import StampedImage
+    from embodied_r_ros.core.types.geometry import Intrinsics
+    from embodied_r_ros.core.types.images import StampedImage
 
 _GONE_S = 1.0  # what was silent for so long is not waited for
 _LEAST_SHARE = 0.5  # of the images that come, in the last seconds

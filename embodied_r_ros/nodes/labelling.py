@@ -13,13 +13,13 @@ from embodied_r_ros.bags.format import may_be_of_others
 from embodied_r_ros.bags.recovery import episodes_in, mcap_files, recover_all
 from embodied_r_ros.bags.writer import is_locked
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
-from embodied_r_ros.episodes.label_check import (
+from embodied_r_ros.core.types.episodes import AnswerLabel, check_label, LabelVerdict
+from embodied_r_ros.data.episodes.label_check import (
     append_live_label,
     LabelTarget,
     solution_in_words,
 )
 from embodied_r_ros.nodes.worker import in_time, make_future
-from embodied_r_ros.types.episodes import AnswerLabel, check_label, LabelVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from embodied_r_msgs.srv import LabelAnswer
     from embodied_r_ros.bags.recovery import Recovery
-    from embodied_r_ros.episodes.record import EpisodeWriter
+    from embodied_r_ros.data.episodes.record import EpisodeWriter
     from embodied_r_ros.nodes.node_base import ManagedNode
 
 _NOT_RECORDED = 'the label was not recorded: the disk is too slow, or full'

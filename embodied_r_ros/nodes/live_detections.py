@@ -14,20 +14,20 @@ from embodied_r_ros.bags.messages import stamp_ns_from_msg
 from embodied_r_ros.bags.vision_messages import CLASS_NUMBERS, DETECTIONS_2D, detections_from_msg
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.settings import setting, Settings
+from embodied_r_ros.core.types.geometry import NS_PER_S
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.camera_poses import BoundedWait
 from embodied_r_ros.nodes.diagnostics import Meter
 from embodied_r_ros.nodes.topics import camera_topic, installed_class
-from embodied_r_ros.types.geometry import NS_PER_S
 from sensor_msgs.msg import CameraInfo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.keyframes.selector import Keyframe
+    from embodied_r_ros.core.keyframes.selector import Keyframe
+    from embodied_r_ros.core.types.deltas import Box
+    from embodied_r_ros.core.types.vocabulary import Detection
     from embodied_r_ros.nodes.node_base import ManagedNode
-    from embodied_r_ros.types.deltas import Box
-    from embodied_r_ros.types.vocabulary import Detection
 
 _KEPT = 64  # messages of a camera that may wait for their keyframe
 _KEYFRAMES = 32  # keyframes whose boxes are remembered

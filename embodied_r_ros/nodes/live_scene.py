@@ -11,16 +11,16 @@ import threading
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_msgs.msg import LandmarkArray, SemanticDelta
-from embodied_r_ros.bags.own_messages import delta_from_msg, scene_map_from_msg
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.core.scene.map_relations import age_text
+from embodied_r_ros.core.scene.memory import LiveMemory, MemoryConfig
+from embodied_r_ros.core.scene.tools import Scene
+from embodied_r_ros.core.types.geometry import NS_PER_S
+from embodied_r_ros.core.types.landmarks import SceneMap
+from embodied_r_ros.data.own_messages import delta_from_msg, scene_map_from_msg
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.node_base import when_clock_jumps_back
 from embodied_r_ros.nodes.run import spin_some
-from embodied_r_ros.scene.map_relations import age_text
-from embodied_r_ros.scene.memory import LiveMemory, MemoryConfig
-from embodied_r_ros.scene.tools import Scene
-from embodied_r_ros.types.geometry import NS_PER_S
-from embodied_r_ros.types.landmarks import SceneMap
 import rclpy
 from rclpy.context import Context
 from rclpy.exceptions import NameValidationException

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from diagnostic_msgs.msg import DiagnosticStatus
-    from embodied_r_ros.chat.client import HttpChatClient
+    from embodied_r_ros.core.chat.client import HttpChatClient
+    from embodied_r_ros.core.types.answers import Answer
+    from embodied_r_ros.core.types.deltas import Rung
     from embodied_r_ros.nodes.node_base import ManagedNode
-    from embodied_r_ros.types.answers import Answer
-    from embodied_r_ros.types.deltas import Rung
     from rclpy.node import Node
 
 _EXTRACTOR, _PERCEIVER, _REASONER = 'keyframe_extractor', 'semantic_perceiver', 'spatial_reasoner'

@@ -19,21 +19,21 @@ from embodied_r_msgs.msg import KeypointProposal
 from embodied_r_msgs.srv import LabelAnswer
 from embodied_r_ros.arm.gate import Decision, excerpt, Gate, GateConfig, StampedPosition
 from embodied_r_ros.bags.messages import stamp_ns_from_msg, vector_from_msg
-from embodied_r_ros.bags.own_messages import proposal_from_msg
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.core.types.episodes import check_label, LabelVerdict
+from embodied_r_ros.data.own_messages import proposal_from_msg
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Health, Level
 from embodied_r_ros.nodes.frames import follow_tool, FrameLine, Frames
 from embodied_r_ros.nodes.node_base import ManagedNode
 from embodied_r_ros.nodes.run import run
-from embodied_r_ros.types.episodes import check_label, LabelVerdict
 from geometry_msgs.msg import PoseStamped, Quaternion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embodied_r_ros.arm.gate import Judgement
-    from embodied_r_ros.types.answers import KeypointProposal as Proposal
+    from embodied_r_ros.core.types.answers import KeypointProposal as Proposal
 
 _LOOK_S = 0.1
 MESSAGE = 'message'  # the rule that a proposal can be read

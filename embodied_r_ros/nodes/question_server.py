@@ -24,10 +24,10 @@ from embodied_r_msgs.srv import SetStandingQuestion
 from embodied_r_ros.bags.messages import duration_to_msg
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.settings import setting, Settings
+from embodied_r_ros.core.reasoning.question import Question, question_problem, RefusalCode
+from embodied_r_ros.core.reasoning.queue import Outcome, Termination
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from embodied_r_ros.nodes.worker import make_future
-from embodied_r_ros.reasoning.question import Question, question_problem, RefusalCode
-from embodied_r_ros.reasoning.queue import Outcome, Termination
 from rclpy.action import ActionServer, CancelResponse
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.parameter import Parameter
@@ -35,8 +35,8 @@ from rclpy.parameter import Parameter
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from embodied_r_ros.core.reasoning.question import Listener, Phase
     from embodied_r_ros.nodes.node_base import ManagedNode
-    from embodied_r_ros.reasoning.question import Listener, Phase
     from rclpy.action.server import ServerGoalHandle
 
     # Takes a goal or request, and delivers its outcome later; returns what cancels it, and None

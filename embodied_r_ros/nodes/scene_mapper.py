@@ -15,7 +15,6 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_msgs.msg import LandmarkArray
 from embodied_r_msgs.srv import Recall
 from embodied_r_ros.bags.messages import stamp_ns_from_msg, vector_from_msg
-from embodied_r_ros.bags.own_messages import landmark_to_msg, scene_map_to_msg
 from embodied_r_ros.bags.vision_messages import (
     DETECTIONS_3D,
     landmark_markers_to_msg,
@@ -24,25 +23,26 @@ from embodied_r_ros.bags.vision_messages import (
 )
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.settings import setting, Settings
-from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.topics import installed_class, ROS_MESSAGES
-from embodied_r_ros.scene.camera import CameraView
-from embodied_r_ros.scene.landmark_map import (
+from embodied_r_ros.core.scene.camera import CameraView
+from embodied_r_ros.core.scene.landmark_map import (
     check_folder,
     LandmarkMap,
     load_map,
     MapConfig,
     write_map,
 )
-from embodied_r_ros.types.landmarks import newest_stamp_ns, SceneMap
-from embodied_r_ros.types.things import plural
+from embodied_r_ros.core.types.landmarks import newest_stamp_ns, SceneMap
+from embodied_r_ros.core.types.things import plural
+from embodied_r_ros.data.own_messages import landmark_to_msg, scene_map_to_msg
+from embodied_r_ros.nodes import topics
+from embodied_r_ros.nodes.topics import installed_class, ROS_MESSAGES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from embodied_r_ros.core.types.deltas import SemanticDelta
+    from embodied_r_ros.core.types.landmarks import Landmark
     from embodied_r_ros.nodes.node_base import ManagedNode
-    from embodied_r_ros.types.deltas import SemanticDelta
-    from embodied_r_ros.types.landmarks import Landmark
 
 
 _MOST_WAITING = 100  # deltas; in a large place one may take a quarter of a second

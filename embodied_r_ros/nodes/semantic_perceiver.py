@@ -17,8 +17,8 @@ from typing import Any, ClassVar, TYPE_CHECKING
 
 from embodied_r_msgs.msg import Keyframe, SemanticDelta
 from embodied_r_msgs.srv import Focus
+from embodied_r_ros.apps.sheet import with_items
 from embodied_r_ros.bags.messages import encoded_image_to_msg
-from embodied_r_ros.bags.own_messages import delta_to_msg, focus_to_msg, keyframe_from_msg
 from embodied_r_ros.bags.vision_messages import (
     DETECTIONS_3D,
     items_to_msg,
@@ -26,11 +26,20 @@ from embodied_r_ros.bags.vision_messages import (
     markers_to_msg,
     placed_items,
 )
-from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.fallback import FallbackConfig, LatestModels
-from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, ImageError, InputError
 from embodied_r_ros.common.settings import setting, Settings
+from embodied_r_ros.core.chat.client import HttpChatClient
+from embodied_r_ros.core.chat.fallback import FallbackConfig, LatestModels
+from embodied_r_ros.core.chat.settings import ChatConfig
+from embodied_r_ros.core.perception.classical import ClassicalConfig, ClassicalPerceiver
+from embodied_r_ros.core.perception.detector import Detector, DetectorConfig, DetectorPerceiver
+from embodied_r_ros.core.perception.perceiver import FallbackPerceiver
+from embodied_r_ros.core.perception.vlm import VlmConfig, VlmPerceiver
+from embodied_r_ros.core.perception.worker import PerceptionWorker, WorkerConfig
+from embodied_r_ros.core.types.deltas import DeltaKind, Rung
+from embodied_r_ros.core.types.geometry import NS_PER_S
+from embodied_r_ros.core.types.images import decode_image, encode_image
+from embodied_r_ros.data.own_messages import delta_to_msg, focus_to_msg, keyframe_from_msg
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import (
     fallback_health,
@@ -49,26 +58,17 @@ from embodied_r_ros.nodes.topics import (
     ROS_MESSAGES,
 )
 from embodied_r_ros.nodes.worker import make_future
-from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPerceiver
-from embodied_r_ros.perception.detector import Detector, DetectorConfig, DetectorPerceiver
-from embodied_r_ros.perception.perceiver import FallbackPerceiver
-from embodied_r_ros.perception.vlm import VlmConfig, VlmPerceiver
-from embodied_r_ros.perception.worker import PerceptionWorker, WorkerConfig
 from embodied_r_ros.serving.model_files import detector_path
 from embodied_r_ros.serving.profiles import load_profile, stand_in_server
-from embodied_r_ros.types.deltas import DeltaKind, Rung
-from embodied_r_ros.types.geometry import NS_PER_S
-from embodied_r_ros.types.images import decode_image, encode_image
-from embodied_r_ros.view.sheet import with_items
 from rclpy.callback_groups import ReentrantCallbackGroup
 from sensor_msgs.msg import CompressedImage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.keyframes import selector
-    from embodied_r_ros.perception.perceiver import Perceiver
-    from embodied_r_ros.types import deltas
+    from embodied_r_ros.core.keyframes import selector
+    from embodied_r_ros.core.perception.perceiver import Perceiver
+    from embodied_r_ros.core.types import deltas
 
 _FOCUS_THREADS = 2
 _FOCUS_IN_LINE = 8

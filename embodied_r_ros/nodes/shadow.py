@@ -7,24 +7,24 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from embodied_r_msgs.msg import Answer as AnswerMsg
-from embodied_r_ros.bags.own_messages import answer_to_msg
-from embodied_r_ros.chat.client import HttpChatClient
+from embodied_r_ros.core.chat.client import HttpChatClient
+from embodied_r_ros.core.reasoning.reasoner import Reasoner
+from embodied_r_ros.core.reasoning.shadow import Shadow, ShadowConfig
+from embodied_r_ros.core.scene.tools import Scene
+from embodied_r_ros.core.types.answers import SHADOW_ANSWER
+from embodied_r_ros.data.own_messages import answer_to_msg
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Health, Level
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
-from embodied_r_ros.reasoning.reasoner import Reasoner
-from embodied_r_ros.reasoning.shadow import Shadow, ShadowConfig
-from embodied_r_ros.scene.tools import Scene
 from embodied_r_ros.serving.profiles import stand_in_server
-from embodied_r_ros.types.answers import SHADOW_ANSWER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from embodied_r_ros.core.reasoning.question import Question, ReasonerConfig
+    from embodied_r_ros.core.types.answers import Answer
+    from embodied_r_ros.core.types.deltas import SemanticDelta
     from embodied_r_ros.nodes.node_base import ManagedNode
-    from embodied_r_ros.reasoning.question import Question, ReasonerConfig
-    from embodied_r_ros.types.answers import Answer
-    from embodied_r_ros.types.deltas import SemanticDelta
 
 
 class ShadowOfReasoner:

@@ -18,21 +18,31 @@ from embodied_r_msgs.msg import Answer, EpisodeMark, KeypointProposal, SemanticD
 from embodied_r_msgs.srv import AskOnce, Focus, ResetMemory
 from embodied_r_ros.arm.task import ArmTaskConfig
 from embodied_r_ros.bags.messages import stamp_ns_from_msg
-from embodied_r_ros.bags.own_messages import (
+from embodied_r_ros.common.errors import CancelledError, InputError
+from embodied_r_ros.common.settings import setting, Settings
+from embodied_r_ros.core.chat.client import HttpChatClient
+from embodied_r_ros.core.chat.fallback import FallbackConfig, LatestModels
+from embodied_r_ros.core.chat.settings import ChatConfig
+from embodied_r_ros.core.reasoning.image_targets import asked_kind
+from embodied_r_ros.core.reasoning.question import Question, ReasonerConfig, RefusalCode
+from embodied_r_ros.core.reasoning.queue import Outcome, QuestionQueue, QueueConfig, Termination
+from embodied_r_ros.core.reasoning.reasoner import chat_fallback, models_at_start, Reasoner
+from embodied_r_ros.core.reasoning.shadow import ShadowConfig
+from embodied_r_ros.core.scene.goals import goal_proposal, is_order
+from embodied_r_ros.core.scene.landmark_map import MapConfig
+from embodied_r_ros.core.scene.memory import LiveMemory
+from embodied_r_ros.core.types.answers import Check
+from embodied_r_ros.core.types.deltas import Rung
+from embodied_r_ros.data.own_messages import (
     answer_to_msg,
     delta_from_msg,
     focus_from_msg,
     proposal_to_msg,
 )
-from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.fallback import FallbackConfig, LatestModels
-from embodied_r_ros.chat.settings import ChatConfig
-from embodied_r_ros.common.errors import CancelledError, InputError
-from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes import topics
+from embodied_r_ros.nodes.arm.keypoint_request import Arm, ArmConfig, NoImageError
+from embodied_r_ros.nodes.arm.keypoint_server import KeypointServer
 from embodied_r_ros.nodes.diagnostics import fallback_health, Health, Meter
-from embodied_r_ros.nodes.keypoint_request import Arm, ArmConfig, NoImageError
-from embodied_r_ros.nodes.keypoint_server import KeypointServer
 from embodied_r_ros.nodes.node_base import ManagedNode, seconds
 from embodied_r_ros.nodes.pipeline import ModelWatch, PipelineConfig, PipelineWatch, RecorderWatch
 from embodied_r_ros.nodes.question_server import (
@@ -45,27 +55,17 @@ from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.scene_mapper import SceneMapper, SceneMapperConfig
 from embodied_r_ros.nodes.shadow import ShadowOfReasoner
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
-from embodied_r_ros.reasoning.image_targets import asked_kind
-from embodied_r_ros.reasoning.question import Question, ReasonerConfig, RefusalCode
-from embodied_r_ros.reasoning.queue import Outcome, QuestionQueue, QueueConfig, Termination
-from embodied_r_ros.reasoning.reasoner import chat_fallback, models_at_start, Reasoner
-from embodied_r_ros.reasoning.shadow import ShadowConfig
-from embodied_r_ros.scene.goals import goal_proposal, is_order
-from embodied_r_ros.scene.landmark_map import MapConfig
-from embodied_r_ros.scene.memory import LiveMemory
 from embodied_r_ros.serving.profiles import load_profile, stand_in_server
-from embodied_r_ros.types.answers import Check
-from embodied_r_ros.types.deltas import Rung
 from rclpy.callback_groups import ReentrantCallbackGroup
 from std_srvs.srv import Trigger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from embodied_r_ros.reasoning.question import Listener
-    from embodied_r_ros.reasoning.queue import QueuedQuestion
-    from embodied_r_ros.types import answers, deltas
-    from embodied_r_ros.types.answers import FocusText
+    from embodied_r_ros.core.reasoning.question import Listener
+    from embodied_r_ros.core.reasoning.queue import QueuedQuestion
+    from embodied_r_ros.core.types import answers, deltas
+    from embodied_r_ros.core.types.answers import FocusText
 
 # How late a cancel may be noticed [s]; two events cannot be waited for at once.
 _POLL_S = 0.05

@@ -20,8 +20,8 @@ from embodied_r_ros.bags.messages import stamp_ns_from_msg
 from embodied_r_ros.bags.writer import LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
 from embodied_r_ros.common.errors import ImageError
 from embodied_r_ros.common.settings import setting, Settings
-from embodied_r_ros.types.answers import SHADOW_ANSWER
-from embodied_r_ros.types.images import StampedImage
+from embodied_r_ros.core.types.answers import SHADOW_ANSWER
+from embodied_r_ros.core.types.images import StampedImage
 import numpy as np
 from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions

@@ -13,9 +13,9 @@ from pathlib import Path
 import tempfile
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.chat.settings import file_sum, tls_context
 from embodied_r_ros.common.errors import ConfigError, InputError, ModelError
 from embodied_r_ros.common.files import user_folder
+from embodied_r_ros.core.chat.settings import file_sum, tls_context
 import httpx
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.chat.settings import ChatConfig, is_reader, model_digest, refuse_pickles
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.common.settings import config_from_mapping, read_yaml, setting, Settings
-from embodied_r_ros.perception.vlm import VlmConfig
-from embodied_r_ros.perception.worker import WorkerConfig
-from embodied_r_ros.reasoning.question import ReasonerConfig
+from embodied_r_ros.core.chat.settings import ChatConfig, is_reader, model_digest, refuse_pickles
+from embodied_r_ros.core.perception.vlm import VlmConfig
+from embodied_r_ros.core.perception.worker import WorkerConfig
+from embodied_r_ros.core.reasoning.question import ReasonerConfig
 from embodied_r_ros.serving.model_files import model_folder
 from embodied_r_ros.serving.promotion import (
     GoneError,

@@ -18,9 +18,9 @@ import shutil
 import tempfile
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.chat.settings import model_digest, model_files
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.files import user_folder, write_new, write_whole
+from embodied_r_ros.core.chat.settings import model_digest, model_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

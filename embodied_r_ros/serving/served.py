@@ -28,8 +28,11 @@ import threading
 import time
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.chat.cache import cache_key
-from embodied_r_ros.chat.settings import (
+from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, ModelError
+from embodied_r_ros.common.files import user_folder
+from embodied_r_ros.common.settings import config_from_mapping
+from embodied_r_ros.core.chat.cache import cache_key
+from embodied_r_ros.core.chat.settings import (
     ChatConfig,
     holds_weights,
     is_loopback,
@@ -37,9 +40,6 @@ from embodied_r_ros.chat.settings import (
     model_files,
     refuse_pickles,
 )
-from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, ModelError
-from embodied_r_ros.common.files import user_folder
-from embodied_r_ros.common.settings import config_from_mapping
 from embodied_r_ros.serving.profiles import load_profile, Profile, READER, ServerConfig
 from embodied_r_ros.serving.server_process import is_healthy
 from embodied_r_ros.serving.servers import ModelServers

@@ -10,9 +10,9 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.chat.protocol import error_detail
 from embodied_r_ros.common.errors import ConfigError, ModelError
 from embodied_r_ros.common.processes import ChildProcess
+from embodied_r_ros.core.chat.protocol import error_detail
 from embodied_r_ros.serving.profiles import ADAPTERS
 import httpx
 

@@ -15,13 +15,13 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.chat.settings import (
+from embodied_r_ros.common.errors import ConfigError, ModelError
+from embodied_r_ros.common.files import shared_path, user_folder
+from embodied_r_ros.core.chat.settings import (
     ChatConfig,
     is_loopback,
     token_from_environment,
 )
-from embodied_r_ros.common.errors import ConfigError, ModelError
-from embodied_r_ros.common.files import shared_path, user_folder
 from embodied_r_ros.serving.promotion import in_force, slot_folder
 from embodied_r_ros.serving.relay import Relay
 from embodied_r_ros.serving.server_process import Adapter, ModelProcess

@@ -18,7 +18,7 @@ from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.common.files import make_empty_folder
 from embodied_r_ros.common.processes import tie_to_parent
 from embodied_r_ros.common.settings import setting, Settings
-from embodied_r_ros.types.geometry import Intrinsics
+from embodied_r_ros.core.types.geometry import Intrinsics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,23 +16,23 @@ from embodied_r_ros.arm.demonstration import (
     TrueThing,
     TRUTH_TOPIC,
 )
-from embodied_r_ros.arm.robot import ArmSetup
-from embodied_r_ros.episodes.demonstrations import (
+from embodied_r_ros.arm.demonstration_bag import (
     ArmFrame,
     CAMERA_FRAME,
     DemonstrationHead,
     write_demonstration,
 )
-from embodied_r_ros.episodes.episode import Episode
-from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
-from embodied_r_ros.types.episodes import EpisodeOutcome
-from embodied_r_ros.types.geometry import (
+from embodied_r_ros.arm.robot import ArmSetup
+from embodied_r_ros.core.types.deltas import DeltaKind, SemanticDelta
+from embodied_r_ros.core.types.episodes import EpisodeOutcome
+from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
     Intrinsics,
     Pose,
     quaternion_from_matrix,
 )
-from embodied_r_ros.types.images import encode_image
+from embodied_r_ros.core.types.images import encode_image
+from embodied_r_ros.data.episodes.episode import Episode
 import numpy as np
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from embodied_r_ros.arm.demonstration import ArmEpisode
-    from embodied_r_ros.types.geometry import Position
+    from embodied_r_ros.core.types.geometry import Position
 
 STEP_NS = 50_000_000
 T0_NS = 1_700_000_000_000_000_000

@@ -6,15 +6,15 @@ from __future__ import annotations
 import math
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.arm.robot import ArmSetup
-from embodied_r_ros.episodes.demonstrations import (
+from embodied_r_ros.arm.demonstration_bag import (
     ArmFrame,
     DemonstrationHead,
     write_demonstration,
 )
-from embodied_r_ros.types.episodes import EpisodeOutcome
-from embodied_r_ros.types.geometry import Pose, quaternion_from_matrix, rotation_from_ypr
-from embodied_r_ros.types.images import encode_image
+from embodied_r_ros.arm.robot import ArmSetup
+from embodied_r_ros.core.types.episodes import EpisodeOutcome
+from embodied_r_ros.core.types.geometry import Pose, quaternion_from_matrix, rotation_from_ypr
+from embodied_r_ros.core.types.images import encode_image
 import numpy as np
 
 if TYPE_CHECKING:

@@ -14,14 +14,14 @@ from embodied_r_ros.arm.gate import (
     StampedPosition,
 )
 from embodied_r_ros.common.errors import ConfigError, InputError
-from embodied_r_ros.types.answers import Freshness, KeypointProposal
-from embodied_r_ros.types.deltas import ModelInfo, Rung
-from embodied_r_ros.types.poses import NoPose
+from embodied_r_ros.core.types.answers import Freshness, KeypointProposal
+from embodied_r_ros.core.types.deltas import ModelInfo, Rung
+from embodied_r_ros.core.types.poses import NoPose
 import pytest
 
 if TYPE_CHECKING:
     from embodied_r_ros.arm.gate import Judgement
-    from embodied_r_ros.types.geometry import Position
+    from embodied_r_ros.core.types.geometry import Position
 
 S = 1_000_000_000
 NOW = 1_000 * S

@@ -15,9 +15,9 @@ from embodied_r_ros.arm.proposal import (
 )
 from embodied_r_ros.arm.table import TableView
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.types.answers import Answer, AnswerKind, FocusText, Freshness, Gripper
-from embodied_r_ros.types.deltas import DeltaKind, Item, ItemStatus, SemanticDelta
-from embodied_r_ros.types.geometry import matrix_from_quaternion, Pose
+from embodied_r_ros.core.types.answers import Answer, AnswerKind, FocusText, Freshness, Gripper
+from embodied_r_ros.core.types.deltas import DeltaKind, Item, ItemStatus, SemanticDelta
+from embodied_r_ros.core.types.geometry import matrix_from_quaternion, Pose
 import pytest
 
 CANDIDATES = ((0.1, 0.2, 0.3), (-0.1, 0.0, 0.25))

@@ -9,7 +9,7 @@ from embodied_r_ros.arm.robot import load_robot, RobotMetadata
 from embodied_r_ros.common.errors import ConfigError
 import pytest
 
-from test.questions.robot_rows import rows_of
+from test.arm.robot_rows import rows_of
 
 if TYPE_CHECKING:
     from pathlib import Path

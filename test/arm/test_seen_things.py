@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.arm.table import seen_things, table_view, TableView
-from embodied_r_ros.types.deltas import DeltaKind, Item, ItemStatus, SemanticDelta
-from embodied_r_ros.types.geometry import BODY_FROM_OPTICAL, direction_of_vector
+from embodied_r_ros.core.types.deltas import DeltaKind, Item, ItemStatus, SemanticDelta
+from embodied_r_ros.core.types.geometry import BODY_FROM_OPTICAL, direction_of_vector
 import numpy as np
 import pytest
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.arm.robot import RobotMetadata
 from embodied_r_ros.arm.table import place, PlacingConfig, table_view, TableView
 from embodied_r_ros.common.errors import ConfigError
-from embodied_r_ros.types.deltas import Item, NAN
-from embodied_r_ros.types.geometry import BODY_FROM_OPTICAL, direction_of_vector
+from embodied_r_ros.core.types.deltas import Item, NAN
+from embodied_r_ros.core.types.geometry import BODY_FROM_OPTICAL, direction_of_vector
 from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
@@ -22,7 +22,7 @@ from test.arm.arms import camera
 if TYPE_CHECKING:
     from typing import Any
 
-    from embodied_r_ros.types.geometry import Position
+    from embodied_r_ros.core.types.geometry import Position
 
 METADATA = RobotMetadata(workspace_low=(-0.1, -0.25, 0.0), workspace_high=(0.3, 0.25, 0.3))
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 from embodied_r_ros.arm.task_frame import axis_view, Movement, rotate_quarters, turned_name
-from embodied_r_ros.types.geometry import (
+from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
     Intrinsics,
     Pose,

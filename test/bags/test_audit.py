@@ -8,7 +8,7 @@ from embodied_r_ros.bags.audit import Audit, AuditConfig, stamp_from_cdr
 from embodied_r_ros.bags.message_types import embodied_typestore
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.common.errors import ConfigError
-from embodied_r_ros.episodes.inspect import audit_bag
+from embodied_r_ros.data.episodes.inspect import audit_bag
 import pytest
 
 from test.bags.test_recording import growing, text_cdr

@@ -10,7 +10,7 @@ from embodied_r_ros.bags.recovery import bag_state, BagState, recover
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import BagError
-from embodied_r_ros.episodes.inspect import audit_bag, why_unfit
+from embodied_r_ros.data.episodes.inspect import audit_bag, why_unfit
 from mcap.reader import make_reader
 from mcap.writer import CompressionType, IndexType
 import pytest

@@ -19,7 +19,7 @@ from embodied_r_ros.bags.message_types import BagMessageFactory
 from embodied_r_ros.bags.playback import as_bag, playable
 from embodied_r_ros.bags.sources import DepthSource, open_source
 from embodied_r_ros.common.errors import ImageError, SourceError, UnsupportedImageError
-from embodied_r_ros.types.images import StampedImage
+from embodied_r_ros.core.types.images import StampedImage
 import numpy as np
 import pytest
 

@@ -22,15 +22,15 @@ from embodied_r_ros.bags.messages import (
     intrinsics_from_camera_info,
     UncalibratedError,
 )
-from embodied_r_ros.bags.own_messages import keyframe_from_msg, keyframe_to_msg
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.common.errors import ImageError, SourceError
-from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
-from embodied_r_ros.perception.pipeline import classical_perceiver, perceive_images
-from embodied_r_ros.types.deltas import rounded_degrees
-from embodied_r_ros.types.geometry import Intrinsics, rays_of_pixels
-from embodied_r_ros.types.images import decode_image, encode_image
+from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
+from embodied_r_ros.core.pipeline import classical_perceiver, perceive_images
+from embodied_r_ros.core.types.deltas import rounded_degrees
+from embodied_r_ros.core.types.geometry import Intrinsics, rays_of_pixels
+from embodied_r_ros.core.types.images import decode_image, encode_image
+from embodied_r_ros.data.own_messages import keyframe_from_msg, keyframe_to_msg
 import numpy as np
 import pytest
 
@@ -60,8 +60,8 @@ from test.bags.recordings import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embodied_r_ros.types.deltas import SemanticDelta
-    from embodied_r_ros.types.images import StampedImage
+    from embodied_r_ros.core.types.deltas import SemanticDelta
+    from embodied_r_ros.core.types.images import StampedImage
     from numpy.typing import NDArray
 
     from test.bags.recordings import Message

@@ -12,10 +12,10 @@ from typing import Any
 
 from embodied_r_ros.bags.messages import camera_of_info
 from embodied_r_ros.bags.reader import open_bag, read_messages
-from embodied_r_ros.chat.protocol import EventReader
 from embodied_r_ros.common.errors import BagError, ImageError
-from embodied_r_ros.episodes.inspect import audit_bag
-from embodied_r_ros.reasoning.completions import parse_completion
+from embodied_r_ros.core.chat.protocol import EventReader
+from embodied_r_ros.core.reasoning.completions import parse_completion
+from embodied_r_ros.data.episodes.inspect import audit_bag
 from hypothesis import given
 from hypothesis import strategies as st
 from mcap.writer import CompressionType, IndexType

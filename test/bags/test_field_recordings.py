@@ -18,7 +18,7 @@ from embodied_r_ros.bags.recovery import recover
 from embodied_r_ros.bags.sources import find_bags, find_sources, open_source
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import BagError, SourceError
-from embodied_r_ros.episodes.inspect import audit_bag
+from embodied_r_ros.data.episodes.inspect import audit_bag
 from mcap.writer import CompressionType, IndexType
 import numpy as np
 import pytest

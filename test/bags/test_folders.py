@@ -9,7 +9,7 @@ import cv2
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import SourceError
-from embodied_r_ros.episodes.perception_cache import recording_key
+from embodied_r_ros.data.episodes.perception_cache import recording_key
 import numpy as np
 import pytest
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from embodied_r_ros.types.images import StampedImage
+    from embodied_r_ros.core.types.images import StampedImage
 
 T0_NS = 1_305_031_102_175_304_007
 COUNT = 4

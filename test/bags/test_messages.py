@@ -9,15 +9,16 @@ import re
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.bags import messages, own_messages
+from embodied_r_ros.bags import messages
 from embodied_r_ros.bags.message_types import BagMessageFactory, embodied_typestore
 from embodied_r_ros.bags.reader import open_bag, read_values
 from embodied_r_ros.common.files import interface_path
-from embodied_r_ros.keyframes import selector
-from embodied_r_ros.types import answers, deltas, episodes
-from embodied_r_ros.types.answers import Gripper, KeypointProposal
-from embodied_r_ros.types.geometry import Intrinsics, Pose
-from embodied_r_ros.types.images import encode_image, EncodedImage, pack_depth
+from embodied_r_ros.core.keyframes import selector
+from embodied_r_ros.core.types import answers, deltas, episodes
+from embodied_r_ros.core.types.answers import Gripper, KeypointProposal
+from embodied_r_ros.core.types.geometry import Intrinsics, Pose
+from embodied_r_ros.core.types.images import encode_image, EncodedImage, pack_depth
+from embodied_r_ros.data import own_messages
 import numpy as np
 import pytest
 from rosbags.typesys import get_typestore, Stores

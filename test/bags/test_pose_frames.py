@@ -8,9 +8,8 @@ import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import open_source
-from embodied_r_ros.episodes.episode import read_episode
-from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
-from embodied_r_ros.types.geometry import (
+from embodied_r_ros.core.types.deltas import DeltaKind, SemanticDelta
+from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
     Pose,
     quaternion_from_matrix,
@@ -18,7 +17,8 @@ from embodied_r_ros.types.geometry import (
     rotation_from_ypr,
     yaw_pitch_roll,
 )
-from embodied_r_ros.types.poses import camera_of_body, compose_poses, NoPose
+from embodied_r_ros.core.types.poses import camera_of_body, compose_poses, NoPose
+from embodied_r_ros.data.episodes.episode import read_episode
 import numpy as np
 import pytest
 

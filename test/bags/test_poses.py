@@ -12,18 +12,18 @@ from embodied_r_ros.bags.poses import OdometryPoses, poses_at
 from embodied_r_ros.bags.reader import open_bag
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.bags.writer import BagWriter
-from embodied_r_ros.episodes.episode import read_episode
-from embodied_r_ros.questions.coverage import Coverage
-from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_episode
-from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
-from embodied_r_ros.types.geometry import (
+from embodied_r_ros.core.types.deltas import DeltaKind, SemanticDelta
+from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
     Pose,
     quaternion_from_matrix,
     rotation_from_ypr,
     yaw_pitch_roll,
 )
-from embodied_r_ros.types.images import encode_image
+from embodied_r_ros.core.types.images import encode_image
+from embodied_r_ros.data.episodes.episode import read_episode
+from embodied_r_ros.data.questions.coverage import Coverage
+from embodied_r_ros.data.questions.derive import QuestionsConfig, rows_of_episode
 import numpy as np
 import pytest
 

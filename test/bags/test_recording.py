@@ -14,14 +14,14 @@ import tracemalloc
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.message_types import BagMessageFactory, embodied_typestore
-from embodied_r_ros.bags.own_messages import mark_from_msg, mark_to_msg
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.bags.recording import Recording, SYNC_PERIOD_S
 from embodied_r_ros.bags.recovery import recover
 from embodied_r_ros.bags.writer import GrowingBag, LATCHED_QOS
 from embodied_r_ros.common.errors import BagError
-from embodied_r_ros.episodes.inspect import audit_bag
-from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeMark
+from embodied_r_ros.core.types.episodes import EpisodeEvent, EpisodeMark
+from embodied_r_ros.data.episodes.inspect import audit_bag
+from embodied_r_ros.data.own_messages import mark_from_msg, mark_to_msg
 from mcap.exceptions import McapError
 from mcap.reader import make_reader, NonSeekingReader
 import pytest

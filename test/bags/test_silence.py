@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.audit import Audit, AuditConfig
 from embodied_r_ros.bags.message_types import BagMessageFactory, embodied_typestore
-from embodied_r_ros.bags.own_messages import answer_to_msg
-from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness
+from embodied_r_ros.core.types.answers import Answer, AnswerKind, Freshness
+from embodied_r_ros.data.own_messages import answer_to_msg
 import pytest
 
 from test.bags.test_recording import text_cdr

@@ -17,8 +17,8 @@ from embodied_r_ros.bags.messages import (
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.common.errors import BagError, InputError, SourceError
-from embodied_r_ros.types.geometry import Intrinsics, Pose
-from embodied_r_ros.types.images import encode_image, EncodedImage, StampedImage
+from embodied_r_ros.core.types.geometry import Intrinsics, Pose
+from embodied_r_ros.core.types.images import encode_image, EncodedImage, StampedImage
 import numpy as np
 import pytest
 

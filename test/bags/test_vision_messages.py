@@ -20,8 +20,8 @@ from embodied_r_ros.bags.vision_messages import (
     markers_to_msg,
     placed_items,
 )
-from embodied_r_ros.types.deltas import DeltaKind, Item, ItemStatus, SemanticDelta
-from embodied_r_ros.types.landmarks import Landmark, LandmarkStatus, SceneMap
+from embodied_r_ros.core.types.deltas import DeltaKind, Item, ItemStatus, SemanticDelta
+from embodied_r_ros.core.types.landmarks import Landmark, LandmarkStatus, SceneMap
 import numpy as np
 import pytest
 

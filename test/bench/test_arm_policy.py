@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from embodied_r_ros.reasoning.question import Question
-    from embodied_r_ros.types.deltas import SemanticDelta
+    from embodied_r_ros.core.reasoning.question import Question
+    from embodied_r_ros.core.types.deltas import SemanticDelta
 
 
 def test_the_oracle_leads_the_arm(tmp_path: Path) -> None:

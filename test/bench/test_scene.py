@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
-from embodied_r_ros.types.images import EncodedImage
-from embodied_r_ros.types.landmarks import Landmark
-from embodied_r_ros.types.layout import ImageTruth, Layout, LayoutObject, ObjectView, Span
+from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
+from embodied_r_ros.core.types.images import EncodedImage
+from embodied_r_ros.core.types.landmarks import Landmark
+from embodied_r_ros.core.types.layout import ImageTruth, Layout, LayoutObject, ObjectView, Span
 import pytest
 
 from bench.scene import (
@@ -19,7 +19,7 @@ from bench.scene import (
     measure_stream,
     room_figures,
 )
-from test.scene.places import CAMERA, camera_at
+from test.core.scene.places import CAMERA, camera_at
 
 if TYPE_CHECKING:
     from pathlib import Path

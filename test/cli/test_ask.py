@@ -9,21 +9,21 @@ from typing import Any, TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.bags.message_types import BagMessageFactory
-from embodied_r_ros.bags.own_messages import delta_to_msg, keyframe_to_msg
 from embodied_r_ros.bags.writer import BagWriter
-from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.cli.perceiver import perceiver_of
 from embodied_r_ros.common.files import shared_path
-from embodied_r_ros.episodes.offline import SceneAsker, Seer
-from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
-from embodied_r_ros.perception.classical import ClassicalPerceiver
-from embodied_r_ros.reasoning.question import ReasonerConfig
+from embodied_r_ros.core.chat.settings import ChatConfig
+from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
+from embodied_r_ros.core.perception.classical import ClassicalPerceiver
+from embodied_r_ros.core.reasoning.question import ReasonerConfig
+from embodied_r_ros.core.types.answers import FocusText
+from embodied_r_ros.core.types.deltas import DeltaKind, Item, SemanticDelta
+from embodied_r_ros.core.types.geometry import Pose
+from embodied_r_ros.core.types.images import EncodedImage
+from embodied_r_ros.data.episodes.offline import SceneAsker, Seer
+from embodied_r_ros.data.own_messages import delta_to_msg, keyframe_to_msg
 from embodied_r_ros.serving.profiles import load_profile
-from embodied_r_ros.types.answers import FocusText
-from embodied_r_ros.types.deltas import DeltaKind, Item, SemanticDelta
-from embodied_r_ros.types.geometry import Pose
-from embodied_r_ros.types.images import EncodedImage
 import numpy as np
 import pytest
 
@@ -554,7 +554,7 @@ def test_another_look_at_what_is_kept_sees_the_same(
     def learn(self: Any, *_: object) -> None:
         self._fov_rad = math.radians(93)
 
-    monkeypatch.setattr('embodied_r_ros.perception.classical.FieldOfView.learn', learn)
+    monkeypatch.setattr('embodied_r_ros.core.perception.classical.FieldOfView.learn', learn)
 
     def tell_lens(self: Any, question: str, options: object, look: Keyframe, s: float) -> Any:
         lens = self.with_lens(look).intrinsics

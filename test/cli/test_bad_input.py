@@ -14,7 +14,7 @@ from embodied_r_ros.bags.message_types import BagMessageFactory
 from embodied_r_ros.bags.messages import encoded_image_to_msg, header_to_msg
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.types.images import EncodedImage
+from embodied_r_ros.core.types.images import EncodedImage
 import numpy as np
 import pytest
 

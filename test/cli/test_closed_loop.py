@@ -11,11 +11,11 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.common.files import shared_path
-from embodied_r_ros.reasoning.question import ReasonerConfig
+from embodied_r_ros.core.chat.settings import ChatConfig
+from embodied_r_ros.core.reasoning.question import ReasonerConfig
 import pytest
 
 if find_spec('metaworld') is None:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from embodied_r_ros.nodes.demo.arm import LoopSettings
+    from embodied_r_ros.nodes.arm.closed_loop import LoopSettings
 
 RUN = ['sim', 'arm', '--task', 'pick', '--episodes', '1', '--seed', '1', '--closed-loop']
 
@@ -93,7 +93,7 @@ def test_the_shipped_policy_leads_as_it_was_trained_where_nobody_is_named(
         raise EmbodiedRError(msg)
 
     monkeypatch.setattr('embodied_r_ros.cli.sim.served_model', serve)
-    monkeypatch.setattr('embodied_r_ros.nodes.demo.arm.closed_loop', loop)
+    monkeypatch.setattr('embodied_r_ros.nodes.arm.closed_loop.closed_loop', loop)
     assert exit_code([*RUN, '--out', str(tmp_path / 'out'), *words]) == 1
 
 

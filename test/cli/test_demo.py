@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.reasoning.question import Question
+from embodied_r_ros.core.reasoning.question import Question
 import pytest
 
 if TYPE_CHECKING:

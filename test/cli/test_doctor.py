@@ -9,9 +9,9 @@ import re
 import sys
 from typing import Any
 
-from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.files import shared_path
+from embodied_r_ros.core.chat.settings import model_digest
 from embodied_r_ros.nodes.doctor import (
     camera_check,
     installation_checks,

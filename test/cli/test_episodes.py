@@ -6,13 +6,13 @@ import shutil
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.episodes.label_check import append_label, read_scope
-from embodied_r_ros.episodes.labels import LABELS
+from embodied_r_ros.data.episodes.label_check import append_label, read_scope
+from embodied_r_ros.data.episodes.labels import LABELS
 import pytest
 
 from test.bags.test_recording import growing, text_cdr
-from test.episodes.test_labels import correct
-from test.questions.test_logged import answer, write_bag
+from test.data.episodes.test_labels import correct
+from test.data.questions.test_logged import answer, write_bag
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.questions.row import write_rows
+from embodied_r_ros.data.questions.row import write_rows
 import pytest
 
 from test.cli.writing import model_in, run, SAMPLE, WRITING

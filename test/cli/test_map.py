@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.bags.message_types import BagMessageFactory
-from embodied_r_ros.bags.own_messages import delta_to_msg, keyframe_to_msg
 from embodied_r_ros.bags.writer import BagWriter, RELIABLE_QOS
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.episodes.episode import read_layout
-from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
-from embodied_r_ros.types.deltas import ScaleSource
-from embodied_r_ros.types.images import encode_image
-from embodied_r_ros.types.landmarks import read_scene_map
+from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
+from embodied_r_ros.core.types.deltas import ScaleSource
+from embodied_r_ros.core.types.images import encode_image
+from embodied_r_ros.core.types.landmarks import read_scene_map
+from embodied_r_ros.data.episodes.episode import read_layout
+from embodied_r_ros.data.own_messages import delta_to_msg, keyframe_to_msg
 import numpy as np
 import pytest
 
+from test.core.scene.places import CAMERA, camera_at, delta_of, Thing
 from test.raycast_room import pose_at, Room
-from test.scene.places import CAMERA, camera_at, delta_of, Thing
 
 if TYPE_CHECKING:
-    from embodied_r_ros.types.geometry import Pose
-    from embodied_r_ros.types.layout import LayoutObject
+    from embodied_r_ros.core.types.geometry import Pose
+    from embodied_r_ros.core.types.layout import LayoutObject
 
 SAMPLE = Path(__file__).parents[2] / 'samples' / 'indoor' / 'episode_00000'
 

@@ -7,10 +7,10 @@ from typing import Any, TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.bags.message_types import BagMessageFactory
-from embodied_r_ros.bags.own_messages import delta_to_msg
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
+from embodied_r_ros.core.types.deltas import DeltaKind, SemanticDelta
+from embodied_r_ros.data.own_messages import delta_to_msg
 import pytest
 
 from test.chat_server import ChatServer, RecordedRequest, Script

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.bags.reader import open_bag, read_serialized
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.questions.map_rows import MAP_KINDS
-from embodied_r_ros.questions.row import read_rows
-from embodied_r_ros.questions.wordings import MAP_WORDINGS
+from embodied_r_ros.data.questions.map_rows import MAP_KINDS
+from embodied_r_ros.data.questions.row import read_rows
+from embodied_r_ros.data.questions.wordings import MAP_WORDINGS
 import pytest
 
 from training.data.calls import kind_and_words

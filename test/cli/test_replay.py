@@ -6,24 +6,31 @@ import json
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.message_types import BagMessageFactory
-from embodied_r_ros.bags.own_messages import (
+from embodied_r_ros.bags.writer import BagWriter
+from embodied_r_ros.cli.main import main
+from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
+from embodied_r_ros.core.reasoning.prompts import build_prompt
+from embodied_r_ros.core.scene.memory import MemoryConfig
+from embodied_r_ros.core.types.answers import (
+    Answer,
+    AnswerKind,
+    Check,
+    FocusText,
+    Freshness,
+    Sampling,
+)
+from embodied_r_ros.core.types.deltas import DeltaKind, ModelInfo, SemanticDelta
+from embodied_r_ros.core.types.episodes import AnswerLabel, LabelVerdict
+from embodied_r_ros.data.own_messages import (
     answer_to_msg,
     delta_to_msg,
     keyframe_to_msg,
     label_to_msg,
 )
-from embodied_r_ros.bags.writer import BagWriter
-from embodied_r_ros.cli.main import main
-from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
-from embodied_r_ros.reasoning.prompts import build_prompt
-from embodied_r_ros.scene.memory import MemoryConfig
-from embodied_r_ros.types.answers import Answer, AnswerKind, Check, FocusText, Freshness, Sampling
-from embodied_r_ros.types.deltas import DeltaKind, ModelInfo, SemanticDelta
-from embodied_r_ros.types.episodes import AnswerLabel, LabelVerdict
 import pytest
 
+from test.apps.review.recordings import picture
 from test.chat_server import ChatServer, Script
-from test.view.review.recordings import picture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -5,15 +5,15 @@ from contextlib import nullcontext
 import socket
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.cli import review
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.files import shared_path
-from embodied_r_ros.reasoning.question import Question, ReasonerConfig
+from embodied_r_ros.core.chat.settings import ChatConfig
+from embodied_r_ros.core.reasoning.question import Question, ReasonerConfig
 from embodied_r_ros.serving.profiles import load_profile
 import pytest
 
-from test.view.review.recordings import ANSWERS, record
+from test.apps.review.recordings import ANSWERS, record
 
 if TYPE_CHECKING:
     from pathlib import Path

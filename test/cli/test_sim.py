@@ -17,8 +17,8 @@ pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.questions.row import read_rows
-from embodied_r_ros.questions.wordings import RETURNS
+from embodied_r_ros.data.questions.row import read_rows
+from embodied_r_ros.data.questions.wordings import RETURNS
 
 QUICK = ['--duration', '6', '--rate', '5', '--size', '160x120', '--no-images']
 TIMEOUT_S = 60.0

@@ -12,19 +12,19 @@ import shlex
 import shutil
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.arm.import_parquet import ParquetFile
 from embodied_r_ros.bags.reader import open_bag, read_serialized
 from embodied_r_ros.bags.recovery import bag_state, BagState
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.episodes.import_parquet import ParquetFile
-from embodied_r_ros.episodes.inspect import file_sha256
-from embodied_r_ros.questions.row import read_rows
+from embodied_r_ros.core.types.landmarks import read_scene_map
+from embodied_r_ros.data.episodes.inspect import file_sha256
+from embodied_r_ros.data.questions.row import read_rows
 from embodied_r_ros.serving.promotion import in_force, promote, see_whole
-from embodied_r_ros.types.landmarks import read_scene_map
 import pytest
 
-from test.episodes.datasets import CAMERA, lerobot_v2, MAPPING
-from test.episodes.test_collect import write_bag
+from test.arm.datasets import CAMERA, lerobot_v2, MAPPING
+from test.data.episodes.test_collect import write_bag
 from test.test_architecture import ROOT
 
 if TYPE_CHECKING:

@@ -7,25 +7,25 @@ from dataclasses import replace
 import json
 from typing import Any
 
-from embodied_r_ros.chat.protocol import ChatMessage
 from embodied_r_ros.common.untrusted import as_data, as_label, as_seen
-from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
-from embodied_r_ros.perception.vlm import focus_prompt, repair_prompt
-from embodied_r_ros.perception.vlm_reply import (
+from embodied_r_ros.core.chat.protocol import ChatMessage
+from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
+from embodied_r_ros.core.perception.vlm import focus_prompt, repair_prompt
+from embodied_r_ros.core.perception.vlm_reply import (
     Places,
     read_focus,
     read_scene,
     ReplyError,
     scene_delta,
 )
-from embodied_r_ros.reasoning.calls import labels_to_list
-from embodied_r_ros.reasoning.prompts import build_prompt
-from embodied_r_ros.scene.memory import MemoryConfig
-from embodied_r_ros.scene.tools import Scene
-from embodied_r_ros.types.answers import FocusText
-from embodied_r_ros.types.deltas import DeltaKind, Item, ItemStatus, ModelInfo, SemanticDelta
-from embodied_r_ros.types.images import encode_image
-from embodied_r_ros.types.landmarks import Landmark, SceneMap
+from embodied_r_ros.core.reasoning.calls import labels_to_list
+from embodied_r_ros.core.reasoning.prompts import build_prompt
+from embodied_r_ros.core.scene.memory import MemoryConfig
+from embodied_r_ros.core.scene.tools import Scene
+from embodied_r_ros.core.types.answers import FocusText
+from embodied_r_ros.core.types.deltas import DeltaKind, Item, ItemStatus, ModelInfo, SemanticDelta
+from embodied_r_ros.core.types.images import encode_image
+from embodied_r_ros.core.types.landmarks import Landmark, SceneMap
 import numpy as np
 import pytest
 

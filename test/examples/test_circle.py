@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip('rclpy')
 
 from embodied_r_ros.common.errors import EmbodiedRError
-from embodied_r_ros.questions.map_rows import names_for
+from embodied_r_ros.data.questions.map_rows import names_for
 
 from examples import circle
 from examples.children import child, run_child

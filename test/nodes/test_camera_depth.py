@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.bags import messages, own_messages
+from embodied_r_ros.bags import messages
 from embodied_r_ros.bags.depth import depth_to_msg
+from embodied_r_ros.core.types.geometry import Intrinsics
+from embodied_r_ros.core.types.images import pack_depth
+from embodied_r_ros.data import own_messages
 from embodied_r_ros.nodes import keyframe_extractor, topics
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
-from embodied_r_ros.types.geometry import Intrinsics
-from embodied_r_ros.types.images import pack_depth
 import numpy as np
 import pytest
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image

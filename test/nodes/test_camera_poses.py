@@ -8,12 +8,8 @@ import threading
 from types import SimpleNamespace
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.bags import messages, own_messages
-from embodied_r_ros.nodes import camera_poses, topics
-from embodied_r_ros.nodes.camera_poses import BoundedWait, LivePoses, OwnTransforms
-from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
-from embodied_r_ros.nodes.topics import message_class, ROS_MESSAGES
-from embodied_r_ros.types.geometry import (
+from embodied_r_ros.bags import messages
+from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
     Pose,
     quaternion_from_matrix,
@@ -21,7 +17,12 @@ from embodied_r_ros.types.geometry import (
     rotation_from_ypr,
     yaw_pitch_roll,
 )
-from embodied_r_ros.types.poses import NoPose
+from embodied_r_ros.core.types.poses import NoPose
+from embodied_r_ros.data import own_messages
+from embodied_r_ros.nodes import camera_poses, topics
+from embodied_r_ros.nodes.camera_poses import BoundedWait, LivePoses, OwnTransforms
+from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
+from embodied_r_ros.nodes.topics import message_class, ROS_MESSAGES
 import pytest
 
 from test.nodes.graph import CONFIGURE, wait_for

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from embodied_r_ros.core.types.deltas import DeltaKind, SemanticDelta
 from embodied_r_ros.nodes.demo.client import in_words
-from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 
 
 def test_each_part_of_a_delta_is_a_sentence() -> None:

@@ -13,15 +13,15 @@ from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from embodied_r_msgs.msg import Answer, AnswerLabel, EpisodeMark, Keyframe, SemanticDelta
 from embodied_r_msgs.srv import LabelAnswer, StartEpisode, StopEpisode
-from embodied_r_ros.bags.own_messages import answer_to_msg, delta_to_msg, keyframe_to_msg
 from embodied_r_ros.bags.reader import open_bag, read_messages
-from embodied_r_ros.episodes.labels import read_labels
-from embodied_r_ros.episodes.record import DiskForecast
+from embodied_r_ros.core.types.episodes import LabelKind
+from embodied_r_ros.data.episodes.labels import read_labels
+from embodied_r_ros.data.episodes.record import DiskForecast
+from embodied_r_ros.data.own_messages import answer_to_msg, delta_to_msg, keyframe_to_msg
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Level
 from embodied_r_ros.nodes.episode_recorder import EpisodeRecorder
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
-from embodied_r_ros.types.episodes import LabelKind
 from mcap.reader import make_reader
 from nav_msgs.msg import Odometry
 import pytest

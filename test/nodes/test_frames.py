@@ -9,9 +9,9 @@ from typing import Any, TYPE_CHECKING
 
 from builtin_interfaces.msg import Time
 from embodied_r_ros.bags.messages import stamp_ns_from_msg
+from embodied_r_ros.core.types.poses import NoPose
 from embodied_r_ros.nodes.frames import follow_tool, Frames
 from embodied_r_ros.nodes.node_base import ManagedNode
-from embodied_r_ros.types.poses import NoPose
 from geometry_msgs.msg import PoseStamped, TransformStamped
 from rosgraph_msgs.msg import Clock
 

@@ -9,10 +9,10 @@ from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticStatus
 from embodied_r_msgs.msg import KeypointProposal
 from embodied_r_ros.bags.messages import stamp_to_msg
+from embodied_r_ros.core.types.deltas import Item
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.goal_gate import GoalGate
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
-from embodied_r_ros.types.deltas import Item
 from geometry_msgs.msg import Point, PoseStamped
 import pytest
 

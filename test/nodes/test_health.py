@@ -12,6 +12,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import EpisodeMark, Keyframe, SemanticDelta
 from embodied_r_ros.bags.messages import camera_info_to_msg, stamp_to_msg
+from embodied_r_ros.core.types.geometry import Intrinsics
 from embodied_r_ros.nodes import diagnostics, pipeline, topics
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.pipeline import PipelineConfig
@@ -19,7 +20,6 @@ from embodied_r_ros.nodes.proposal_gate import ProposalGate
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
-from embodied_r_ros.types.geometry import Intrinsics
 import numpy as np
 import pytest
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy

@@ -10,14 +10,14 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_msgs.msg import Keyframe, SemanticDelta
 from embodied_r_ros.bags.messages import camera_info_to_msg, header_to_msg
-from embodied_r_ros.bags.own_messages import delta_from_msg, keyframe_to_msg
+from embodied_r_ros.core.types.deltas import ScaleSource
+from embodied_r_ros.core.types.geometry import Intrinsics
+from embodied_r_ros.core.types.images import decode_image, encode_image, pack_depth
+from embodied_r_ros.data.own_messages import delta_from_msg, keyframe_to_msg
 from embodied_r_ros.nodes import live_detections, topics
 from embodied_r_ros.nodes.live_detections import DetectionsConfig, LiveDetections
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
 from embodied_r_ros.nodes.topics import message_class, ROS_MESSAGES
-from embodied_r_ros.types.deltas import ScaleSource
-from embodied_r_ros.types.geometry import Intrinsics
-from embodied_r_ros.types.images import decode_image, encode_image, pack_depth
 import numpy as np
 import pytest
 from sensor_msgs.msg import CompressedImage
@@ -29,7 +29,7 @@ from test.nodes.test_semantic_perceiver import keyframe_with_id, S
 from test.raycast_room import pose_at, Room, Solid
 
 if TYPE_CHECKING:
-    from embodied_r_ros.keyframes import selector
+    from embodied_r_ros.core.keyframes import selector
 
     from test.nodes.graph import Graph
 

@@ -10,13 +10,14 @@ from typing import Any, TYPE_CHECKING
 import cv2
 from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.msg import EpisodeMark, Keyframe
-from embodied_r_ros.bags import messages, own_messages
+from embodied_r_ros.bags import messages
+from embodied_r_ros.core.types.geometry import Intrinsics, Pose, yaw_pitch_roll
+from embodied_r_ros.core.types.images import EncodedImage
+from embodied_r_ros.data import own_messages
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.camera_poses import OwnTransforms
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.topics import robot_remappings, ROS_MESSAGES
-from embodied_r_ros.types.geometry import Intrinsics, Pose, yaw_pitch_roll
-from embodied_r_ros.types.images import EncodedImage
 from nav_msgs.msg import Odometry
 import numpy as np
 import pytest

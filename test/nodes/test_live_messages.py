@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from embodied_r_ros.bags import messages
+from embodied_r_ros.core.types.geometry import Intrinsics
 from embodied_r_ros.nodes.topics import message_class, ROS_MESSAGES
-from embodied_r_ros.types.geometry import Intrinsics
 import pytest
 from rclpy.serialization import deserialize_message, serialize_message
 

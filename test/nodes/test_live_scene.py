@@ -9,17 +9,17 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_msgs.msg import LandmarkArray, SemanticDelta
-from embodied_r_ros.bags.own_messages import delta_to_msg, scene_map_to_msg
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.core.scene.registry import TOOLS
+from embodied_r_ros.core.types import deltas
+from embodied_r_ros.core.types.deltas import DeltaKind, Item
+from embodied_r_ros.core.types.geometry import Pose
+from embodied_r_ros.core.types.landmarks import Landmark, PathPoint, SceneMap
+from embodied_r_ros.data.own_messages import delta_to_msg, scene_map_to_msg
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.live_scene import listening, LiveScene
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
-from embodied_r_ros.scene.registry import TOOLS
-from embodied_r_ros.types import deltas
-from embodied_r_ros.types.deltas import DeltaKind, Item
-from embodied_r_ros.types.geometry import Pose
-from embodied_r_ros.types.landmarks import Landmark, PathPoint, SceneMap
 import pytest
 
 from test.nodes.graph import TIMEOUT_S, wait_for

@@ -10,27 +10,27 @@ import time
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.message_types import BagMessageFactory
-from embodied_r_ros.bags.own_messages import (
+from embodied_r_ros.bags.playback import Playable
+from embodied_r_ros.bags.writer import BagWriter
+from embodied_r_ros.cli.main import main
+from embodied_r_ros.common.files import shared_path
+from embodied_r_ros.core.chat.client import HttpChatClient
+from embodied_r_ros.core.chat.settings import ChatConfig
+from embodied_r_ros.core.types.deltas import DeltaKind, Item, Rung, ScaleSource, SemanticDelta
+from embodied_r_ros.core.types.geometry import Pose
+from embodied_r_ros.data.episodes.episode import read_episode
+from embodied_r_ros.data.episodes.offline import map_of_deltas
+from embodied_r_ros.data.own_messages import (
     answer_from_msg,
     answer_to_msg,
     delta_to_msg,
     scene_map_to_msg,
 )
-from embodied_r_ros.bags.playback import Playable
-from embodied_r_ros.bags.writer import BagWriter
-from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.settings import ChatConfig
-from embodied_r_ros.cli.main import main
-from embodied_r_ros.common.files import shared_path
-from embodied_r_ros.episodes.episode import read_episode
-from embodied_r_ros.episodes.offline import map_of_deltas
+from embodied_r_ros.data.questions.row import QuestionWithSolution, RowBuilder, write_rows
 from embodied_r_ros.nodes.demo import demo
 from embodied_r_ros.nodes.spatial_reasoner import ReasonerNodeConfig, SpatialReasoner
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
-from embodied_r_ros.questions.row import QuestionWithSolution, RowBuilder, write_rows
 from embodied_r_ros.serving.profiles import load_profile
-from embodied_r_ros.types.deltas import DeltaKind, Item, Rung, ScaleSource, SemanticDelta
-from embodied_r_ros.types.geometry import Pose
 import pytest
 
 from test.chat_server import ChatServer, Script

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING
 
 from embodied_r_msgs.msg import Keyframe, SemanticDelta
 from embodied_r_msgs.srv import StartEpisode, StopEpisode
-from embodied_r_ros.bags.own_messages import delta_from_msg, keyframe_from_msg
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.common.files import shared_path
+from embodied_r_ros.core.perception.perceiver import perceive_all
+from embodied_r_ros.core.pipeline import classical_perceiver, keyframes_of
+from embodied_r_ros.data.own_messages import delta_from_msg, keyframe_from_msg
 from embodied_r_ros.nodes.bag_player import BagPlayer
 from embodied_r_ros.nodes.episode_recorder import EpisodeRecorder
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
-from embodied_r_ros.perception.perceiver import perceive_all
-from embodied_r_ros.perception.pipeline import classical_perceiver, keyframes_of
 from std_srvs.srv import Trigger
 
 from test.nodes.graph import wait_for
 
 if TYPE_CHECKING:
-    from embodied_r_ros.keyframes.selector import Keyframe as CoreKeyframe
-    from embodied_r_ros.types.deltas import SemanticDelta as Delta
+    from embodied_r_ros.core.keyframes.selector import Keyframe as CoreKeyframe
+    from embodied_r_ros.core.types.deltas import SemanticDelta as Delta
 
     from test.nodes.graph import Graph
 

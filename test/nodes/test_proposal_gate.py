@@ -10,11 +10,11 @@ from embodied_r_msgs.action import PredictKeypoint
 from embodied_r_msgs.msg import AnswerLabel, KeypointProposal, ModelInfo
 from embodied_r_msgs.srv import LabelAnswer
 from embodied_r_ros.bags.messages import stamp_to_msg
+from embodied_r_ros.core.types.geometry import Pose
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.frames import Frames
 from embodied_r_ros.nodes.proposal_gate import ProposalGate
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
-from embodied_r_ros.types.geometry import Pose
 from geometry_msgs.msg import Point, PoseStamped, TransformStamped
 import pytest
 from rclpy.serialization import serialize_message

@@ -16,8 +16,8 @@ from typing import Any, TYPE_CHECKING
 from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.msg import Answer, AnswerLabel, SemanticDelta
 from embodied_r_msgs.srv import LabelAnswer
-from embodied_r_ros.bags.own_messages import answer_to_msg, delta_to_msg, keyframe_to_msg
-from embodied_r_ros.episodes.inspect import audit_bag
+from embodied_r_ros.data.episodes.inspect import audit_bag
+from embodied_r_ros.data.own_messages import answer_to_msg, delta_to_msg, keyframe_to_msg
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from mcap.reader import make_reader

@@ -12,15 +12,15 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_msgs.msg import LandmarkArray, SemanticDelta
 from embodied_r_msgs.srv import Recall, ResetMemory
-from embodied_r_ros.bags.own_messages import delta_to_msg
+from embodied_r_ros.core.scene.landmark_map import LandmarkMap
+from embodied_r_ros.core.types import deltas
+from embodied_r_ros.core.types.deltas import DeltaKind, Item, ScaleSource
+from embodied_r_ros.core.types.geometry import Pose
+from embodied_r_ros.core.types.landmarks import Landmark
+from embodied_r_ros.data.own_messages import delta_to_msg
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.scene_mapper import find_landmarks
 from embodied_r_ros.nodes.topics import message_class, ROS_MESSAGES
-from embodied_r_ros.scene.landmark_map import LandmarkMap
-from embodied_r_ros.types import deltas
-from embodied_r_ros.types.deltas import DeltaKind, Item, ScaleSource
-from embodied_r_ros.types.geometry import Pose
-from embodied_r_ros.types.landmarks import Landmark
 from geometry_msgs.msg import Point
 import pytest
 

@@ -11,8 +11,8 @@ from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import Answer, EpisodeMark, SemanticDelta
 from embodied_r_msgs.srv import StartEpisode, StopEpisode
-from embodied_r_ros.bags.own_messages import delta_to_msg
 from embodied_r_ros.bags.reader import open_bag
+from embodied_r_ros.data.own_messages import delta_to_msg
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.episode_recorder import EpisodeRecorder
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner

@@ -11,15 +11,15 @@ from typing import Any, TYPE_CHECKING
 from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.msg import Keyframe, ModelInfo, SemanticDelta
 from embodied_r_msgs.srv import Focus
-from embodied_r_ros.bags.own_messages import keyframe_to_msg
+from embodied_r_ros.core.types import deltas
+from embodied_r_ros.core.types.answers import FocusText
+from embodied_r_ros.core.types.deltas import DeltaKind
+from embodied_r_ros.core.types.geometry import Pose
+from embodied_r_ros.core.types.images import encode_image
+from embodied_r_ros.data.own_messages import keyframe_to_msg
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from embodied_r_ros.serving.model_files import MODEL_FILES, model_folder
-from embodied_r_ros.types import deltas
-from embodied_r_ros.types.answers import FocusText
-from embodied_r_ros.types.deltas import DeltaKind
-from embodied_r_ros.types.geometry import Pose
-from embodied_r_ros.types.images import encode_image
 import pytest
 
 from test.bags.test_messages import keyframe
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from embodied_r_ros.keyframes import selector
+    from embodied_r_ros.core.keyframes import selector
 
     from test.nodes.graph import Graph
 

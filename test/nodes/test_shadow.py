@@ -9,10 +9,10 @@ from typing import Any, TYPE_CHECKING
 from action_msgs.msg import GoalStatus
 from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.msg import Answer, AnswerLabel
-from embodied_r_ros.episodes.episode import read_answers
-from embodied_r_ros.episodes.inspect import audit_bag
+from embodied_r_ros.core.types.answers import Freshness
+from embodied_r_ros.data.episodes.episode import read_answers
+from embodied_r_ros.data.episodes.inspect import audit_bag
 from embodied_r_ros.nodes.diagnostics import Level
-from embodied_r_ros.types.answers import Freshness
 import pytest
 
 from test.chat_server import ChatServer, Script

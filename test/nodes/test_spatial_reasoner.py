@@ -19,14 +19,14 @@ from embodied_r_msgs.srv import (
     SetStandingQuestion,
 )
 from embodied_r_ros.bags.messages import stamp_to_msg
+from embodied_r_ros.core.reasoning.question import ReasonerConfig, RefusalCode
+from embodied_r_ros.core.reasoning.queue import Termination
+from embodied_r_ros.core.reasoning.reasoner import Reasoner
+from embodied_r_ros.core.types.answers import Check
 from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.keypoint_request import KeypointOutcome
+from embodied_r_ros.nodes.arm.keypoint_request import KeypointOutcome
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
-from embodied_r_ros.reasoning.question import ReasonerConfig, RefusalCode
-from embodied_r_ros.reasoning.queue import Termination
-from embodied_r_ros.reasoning.reasoner import Reasoner
-from embodied_r_ros.types.answers import Check
 from geometry_msgs.msg import Point
 import pytest
 from rclpy.callback_groups import ReentrantCallbackGroup

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from embodied_r_msgs.msg import ModelInfo, SemanticDelta
+from embodied_r_ros.core.perception.vlm import BOX_PROMPT_VERSION
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
-from embodied_r_ros.perception.vlm import BOX_PROMPT_VERSION
 from embodied_r_ros.serving.profiles import profile_from_mapping
 from embodied_r_ros.serving.servers import ModelServers
 import pytest

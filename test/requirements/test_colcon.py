@@ -82,7 +82,7 @@ def test_plugins_of_a_sourced_ros_do_not_keep_the_tests_from_running(tmp_path: P
             '-q',
             '-p',
             'no:cacheprovider',
-            'test/types/test_episodes.py',
+            'test/core/types/test_episodes.py',
         ],
         cwd=ROOT,
         env={**os.environ, 'PYTHONPATH': path},

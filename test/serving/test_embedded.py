@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from embodied_r_ros.episodes.offline import ask_about, RecordingScene
-from embodied_r_ros.reasoning.question import Question
+from embodied_r_ros.core.reasoning.question import Question
+from embodied_r_ros.core.types.answers import Check
+from embodied_r_ros.core.types.deltas import Item
+from embodied_r_ros.data.episodes.offline import ask_about, RecordingScene
 from embodied_r_ros.serving.profiles import load_profile, reasoner_config
 from embodied_r_ros.serving.served import served_reasoner
-from embodied_r_ros.types.answers import Check
-from embodied_r_ros.types.deltas import Item
 import pytest
 
-from test.reasoning.test_calling import TURNED
+from test.core.reasoning.test_calling import TURNED
 
 
 @pytest.mark.timeout(120)

@@ -25,22 +25,22 @@ import pytest
 pytest.importorskip('torch')
 pytest.importorskip('trl')
 
-from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.connection import ImagesRefusedError, RefusedError, request_body
-from embodied_r_ros.chat.protocol import ChatMessage, ChatRequest
-from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.files import shared_path
-from embodied_r_ros.perception.vlm_reply import focus_schema, read_focus
-from embodied_r_ros.questions.row import write_rows
-from embodied_r_ros.reasoning.prompts import build_prompt
-from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.core.chat.client import HttpChatClient
+from embodied_r_ros.core.chat.connection import ImagesRefusedError, RefusedError, request_body
+from embodied_r_ros.core.chat.protocol import ChatMessage, ChatRequest
+from embodied_r_ros.core.chat.settings import model_digest
+from embodied_r_ros.core.perception.vlm_reply import focus_schema, read_focus
+from embodied_r_ros.core.reasoning.prompts import build_prompt
+from embodied_r_ros.core.scene.memory import MemoryConfig
+from embodied_r_ros.core.types.answers import Sampling
+from embodied_r_ros.core.types.deltas import DeltaKind, SemanticDelta
+from embodied_r_ros.core.types.images import encode_image
+from embodied_r_ros.data.questions.row import write_rows
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.serving.served import served_model
 from embodied_r_ros.serving.servers import ModelServers
-from embodied_r_ros.types.answers import Sampling
-from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
-from embodied_r_ros.types.images import encode_image
 import httpx
 import numpy as np
 

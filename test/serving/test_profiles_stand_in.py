@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.files import shared_path
-from embodied_r_ros.reasoning.question import ReasonerConfig
+from embodied_r_ros.core.reasoning.question import ReasonerConfig
 from embodied_r_ros.serving.profiles import load_profile, reasoner_config, stand_in_server
 import pytest
 

@@ -10,25 +10,25 @@ import shutil
 import threading
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.settings import ChatConfig, model_digest
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import ConfigError
-from embodied_r_ros.reasoning.question import Question
-from embodied_r_ros.reasoning.reasoner import Reasoner
+from embodied_r_ros.core.chat.client import HttpChatClient
+from embodied_r_ros.core.chat.settings import ChatConfig, model_digest
+from embodied_r_ros.core.reasoning.question import Question
+from embodied_r_ros.core.reasoning.reasoner import Reasoner
+from embodied_r_ros.core.types.answers import Check
 from embodied_r_ros.serving.profiles import load_profile, Profile, reasoner_config
 from embodied_r_ros.serving.promotion import GoneError, in_force, promote, roll_back
 from embodied_r_ros.serving.served import served_model, served_reasoner
 from embodied_r_ros.serving.servers import ModelServers
-from embodied_r_ros.types.answers import Check
 import pytest
 import yaml
 
-from test.questions.test_logged import write_bag
-from test.reasoning.test_calling import TURNED
+from test.core.reasoning.test_calling import TURNED
+from test.data.questions.test_logged import write_bag
 
 if TYPE_CHECKING:
-    from embodied_r_ros.types.answers import Answer
+    from embodied_r_ros.core.types.answers import Answer
 
 pytestmark = pytest.mark.timeout(180)
 SHIPPED = load_profile('embedded').servers['reasoner']

@@ -10,15 +10,15 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.settings import ChatConfig, model_digest
 from embodied_r_ros.common.errors import ModelError
-from embodied_r_ros.reasoning.question import Question, ReasonerConfig, Refusal, RefusalCode
-from embodied_r_ros.reasoning.reasoner import Reasoner
+from embodied_r_ros.core.chat.client import HttpChatClient
+from embodied_r_ros.core.chat.settings import ChatConfig, model_digest
+from embodied_r_ros.core.reasoning.question import Question, ReasonerConfig, Refusal, RefusalCode
+from embodied_r_ros.core.reasoning.reasoner import Reasoner
+from embodied_r_ros.core.types.deltas import DeltaKind, SemanticDelta
 from embodied_r_ros.serving.profiles import profile_from_mapping
 from embodied_r_ros.serving.promotion import promote, roll_back
 from embodied_r_ros.serving.servers import ModelServers
-from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 import pytest
 import yaml
 

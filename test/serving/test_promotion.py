@@ -11,12 +11,13 @@ import sys
 import time
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.settings import ChatConfig, model_digest
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import ConfigError, InputError, ModelError
-from embodied_r_ros.reasoning.question import Question, ReasonerConfig
-from embodied_r_ros.reasoning.reasoner import Reasoner
+from embodied_r_ros.core.chat.client import HttpChatClient
+from embodied_r_ros.core.chat.settings import ChatConfig, model_digest
+from embodied_r_ros.core.reasoning.question import Question, ReasonerConfig
+from embodied_r_ros.core.reasoning.reasoner import Reasoner
+from embodied_r_ros.core.types.deltas import DeltaKind, SemanticDelta
 from embodied_r_ros.serving.profiles import load_profile, profile_from_mapping
 from embodied_r_ros.serving.promotion import (
     history,
@@ -28,7 +29,6 @@ from embodied_r_ros.serving.promotion import (
 )
 from embodied_r_ros.serving.server_process import swap_adapters
 from embodied_r_ros.serving.servers import ModelServers
-from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 import httpx
 import pytest
 
@@ -37,9 +37,9 @@ from test.chat_server import ChatServer, Script
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from embodied_r_ros.core.types.deltas import ModelInfo
     from embodied_r_ros.serving.profiles import Profile
     from embodied_r_ros.serving.promotion import PromotedModel
-    from embodied_r_ros.types.deltas import ModelInfo
 
 PATIENCE_S = 60.0
 ANN = Signature('ann', '2026-11-26T12:00:00+00:00', 'it knows stairs')

@@ -14,9 +14,9 @@ import time
 from types import ModuleType
 from typing import Any
 
-from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import ConfigError, ModelError
+from embodied_r_ros.core.chat.settings import ChatConfig
 from embodied_r_ros.serving import servers
 from embodied_r_ros.serving.llama_server import gguf_of_hub
 from embodied_r_ros.serving.profiles import (

@@ -6,15 +6,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from embodied_r_ros.episodes.offline import ask_about, RecordingScene
-from embodied_r_ros.reasoning.question import Question, ReasonerConfig
+from embodied_r_ros.core.reasoning.question import Question, ReasonerConfig
+from embodied_r_ros.core.types.answers import AnswerKind, Check
+from embodied_r_ros.data.episodes.offline import ask_about, RecordingScene
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.serving.served import served_reasoner
-from embodied_r_ros.types.answers import AnswerKind, Check
 import pytest
 import yaml
 
-from test.scene.test_registry import PLACE
+from test.core.scene.test_registry import PLACE
 
 TEMPLATE = Path(__file__).with_name('tools.jinja').read_text(encoding='utf-8')
 

@@ -23,17 +23,17 @@ from embodied_r_ros.bags.messages import (
     pose_from_msg,
     transform_from_msg,
 )
-from embodied_r_ros.bags.own_messages import mark_from_msg
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.core.types.episodes import EpisodeEvent, EpisodeOutcome
+from embodied_r_ros.core.types.geometry import Pose
+from embodied_r_ros.data.own_messages import mark_from_msg
 from embodied_r_ros.sim.arm.demonstrations import demonstrate, generate
 from embodied_r_ros.sim.arm.tasks import ArmTask, TASKS
 from embodied_r_ros.sim.arm.world import camera_pose
 from embodied_r_ros.sim.indoor.episodes import EpisodeOrigin
 from embodied_r_ros.sim.runs import SimArmConfig
-from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeOutcome
-from embodied_r_ros.types.geometry import Pose
 import numpy as np
 
 if TYPE_CHECKING:

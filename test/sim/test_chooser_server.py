@@ -13,15 +13,15 @@ pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
 from embodied_r_ros.arm.proposal import GRIPPER_NEXT, keypoint_question
 from embodied_r_ros.arm.robot import load_robot
-from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.reasoning.question import Question, ReasonerConfig
-from embodied_r_ros.reasoning.reasoner import Reasoner
+from embodied_r_ros.core.chat.client import HttpChatClient
+from embodied_r_ros.core.reasoning.question import Question, ReasonerConfig
+from embodied_r_ros.core.reasoning.reasoner import Reasoner
+from embodied_r_ros.core.types.answers import AnswerKind
+from embodied_r_ros.core.types.deltas import DeltaKind, SemanticDelta
 from embodied_r_ros.sim.arm.chooser_server import ChooserServer
 from embodied_r_ros.sim.arm.tasks import draw_scene, Waypoint
 from embodied_r_ros.sim.arm.trials import OracleChooser
 from embodied_r_ros.sim.arm.world import SimulatedArm
-from embodied_r_ros.types.answers import AnswerKind
-from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 
 ROBOT = load_robot('sawyer_sim').metadata
 SEEN = (SemanticDelta(1, DeltaKind.FIRST, change='New: red block (0.1, 0.1, 0.1).'),)

@@ -10,17 +10,17 @@ import pytest
 
 pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
-from embodied_r_ros.episodes.ground_truth import MAX_ITEMS, MOVED_M
-from embodied_r_ros.keyframes.overlap import covisibility
-from embodied_r_ros.keyframes.selector import KeyframeConfig, KeyframeReason
+from embodied_r_ros.core.keyframes.overlap import covisibility
+from embodied_r_ros.core.keyframes.selector import KeyframeConfig, KeyframeReason
+from embodied_r_ros.core.types.deltas import DeltaKind, ItemStatus, parse_action
+from embodied_r_ros.core.types.geometry import Pose, quaternion_from_matrix, rotation_from_ypr
+from embodied_r_ros.core.types.vocabulary import item_label
+from embodied_r_ros.data.episodes.ground_truth import MAX_ITEMS, MOVED_M
 from embodied_r_ros.sim.indoor.episodes import draw_episode, MIN_KEYFRAMES
 from embodied_r_ros.sim.indoor.ground_truth import Look, MIN_AREA, reason_for, true_episode, Truth
 from embodied_r_ros.sim.indoor.scenario import Scenario
 from embodied_r_ros.sim.indoor.world import World, WorldRenderer
 from embodied_r_ros.sim.runs import IndoorConfig
-from embodied_r_ros.types.deltas import DeltaKind, ItemStatus, parse_action
-from embodied_r_ros.types.geometry import Pose, quaternion_from_matrix, rotation_from_ypr
-from embodied_r_ros.types.vocabulary import item_label
 import numpy as np
 
 CONFIG = IndoorConfig()

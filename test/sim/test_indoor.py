@@ -18,15 +18,15 @@ from embodied_r_ros.bags.messages import (
     pose_from_msg,
     stamp_ns_from_msg,
 )
-from embodied_r_ros.bags.own_messages import delta_from_msg, keyframe_from_msg, mark_from_msg
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
-from embodied_r_ros.perception.egomotion import motion_from_poses
+from embodied_r_ros.core.perception.egomotion import motion_from_poses
+from embodied_r_ros.core.types.episodes import EpisodeEvent
+from embodied_r_ros.core.types.layout import Layout
+from embodied_r_ros.data.own_messages import delta_from_msg, keyframe_from_msg, mark_from_msg
 from embodied_r_ros.sim.indoor.episodes import generate
 from embodied_r_ros.sim.indoor.scenario import draw_scenario
 from embodied_r_ros.sim.runs import IndoorConfig
-from embodied_r_ros.types.episodes import EpisodeEvent
-from embodied_r_ros.types.layout import Layout
 import numpy as np
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from contextlib import suppress
 import math
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.core.types.geometry import wrap_angle_rad
 from embodied_r_ros.sim.indoor.path import (
     CameraPath,
     draw_path,
@@ -19,13 +20,12 @@ from embodied_r_ros.sim.indoor.path import (
 )
 from embodied_r_ros.sim.indoor.room import furnished_room, near, Room, UnfitError
 from embodied_r_ros.sim.indoor.scenario import draw_tracks
-from embodied_r_ros.types.geometry import wrap_angle_rad
 import numpy as np
 import pytest
 
 if TYPE_CHECKING:
+    from embodied_r_ros.core.types.layout import Vector
     from embodied_r_ros.sim.indoor.scenario import Track
-    from embodied_r_ros.types.layout import Vector
 
 DURATION_S = 20.0
 NS = 1_000_000_000

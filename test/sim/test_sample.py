@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
-from embodied_r_ros.bags.own_messages import delta_from_msg
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.common.files import shared_path
+from embodied_r_ros.data.own_messages import delta_from_msg
 from embodied_r_ros.sim.indoor.episodes import draw_episode
 from embodied_r_ros.sim.runs import IndoorConfig
 

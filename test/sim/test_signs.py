@@ -13,18 +13,18 @@ pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
 import cv2
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.perception.coloured_objects import find_objects
-from embodied_r_ros.sim.indoor.episodes import draw_episode
-from embodied_r_ros.sim.indoor.model import CENTRE_M, sign_picture, texts_of
-from embodied_r_ros.sim.indoor.room import furnished_room
-from embodied_r_ros.sim.indoor.world import World, WorldRenderer
-from embodied_r_ros.sim.runs import IndoorConfig
-from embodied_r_ros.types.geometry import (
+from embodied_r_ros.core.perception.coloured_objects import find_objects
+from embodied_r_ros.core.types.geometry import (
     Intrinsics,
     Pose,
     quaternion_from_matrix,
     rotation_from_ypr,
 )
+from embodied_r_ros.sim.indoor.episodes import draw_episode
+from embodied_r_ros.sim.indoor.model import CENTRE_M, sign_picture, texts_of
+from embodied_r_ros.sim.indoor.room import furnished_room
+from embodied_r_ros.sim.indoor.world import World, WorldRenderer
+from embodied_r_ros.sim.runs import IndoorConfig
 import numpy as np
 
 if TYPE_CHECKING:

@@ -12,17 +12,14 @@ import pytest
 pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
 import cv2
-from embodied_r_ros.sim.indoor.model import surface_texture
-from embodied_r_ros.sim.indoor.room import furnished_room, possible_labels, RARE, Room, UnfitError
-from embodied_r_ros.sim.indoor.world import Rendering, World, WorldRenderer
-from embodied_r_ros.types.geometry import (
+from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
     Intrinsics,
     Pose,
     quaternion_from_matrix,
     rotation_from_ypr,
 )
-from embodied_r_ros.types.vocabulary import (
+from embodied_r_ros.core.types.vocabulary import (
     COLOURS,
     hue_table,
     item_label,
@@ -32,6 +29,9 @@ from embodied_r_ros.types.vocabulary import (
     shape_word,
     SHAPES,
 )
+from embodied_r_ros.sim.indoor.model import surface_texture
+from embodied_r_ros.sim.indoor.room import furnished_room, possible_labels, RARE, Room, UnfitError
+from embodied_r_ros.sim.indoor.world import Rendering, World, WorldRenderer
 import numpy as np
 
 if TYPE_CHECKING:

@@ -8,14 +8,14 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.demonstration import DemonstrationTruth, TrueThing
 from embodied_r_ros.arm.robot import load_robot
-from embodied_r_ros.episodes.ground_truth import ground_truth_arm_deltas
-from embodied_r_ros.questions.coverage import Coverage
-from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_arm
+from embodied_r_ros.data.episodes.ground_truth import ground_truth_arm_deltas
+from embodied_r_ros.data.questions.coverage import Coverage
+from embodied_r_ros.data.questions.derive import QuestionsConfig, rows_of_arm
 
 from test.arm.arms import arm, camera, episode
 
 if TYPE_CHECKING:
-    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.data.questions.row import Row
 
 BLOCK, MAT = (0.1, -0.15, 0.02), (0.15, 0.1, 0.0)
 

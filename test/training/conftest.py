@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.core.scene.memory import MemoryConfig
 import pytest
 
 if TYPE_CHECKING:

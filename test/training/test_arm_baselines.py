@@ -8,7 +8,7 @@ import json
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.questions.row import write_rows
+from embodied_r_ros.data.questions.row import write_rows
 import pytest
 
 from test.training.arm_rows import arm_rows
@@ -17,7 +17,7 @@ from training.eval.arm_baselines import arm_baselines, main, most_alike, nearest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.data.questions.row import Row
 
 ROWS = arm_rows()
 

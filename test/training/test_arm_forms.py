@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.robot import load_robot
-from embodied_r_ros.questions.row import read_rows, Row, write_rows
+from embodied_r_ros.data.questions.row import read_rows, Row, write_rows
 import pytest
 
 from test.training.arm_rows import arm_rows

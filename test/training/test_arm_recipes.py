@@ -14,7 +14,7 @@ pytest.importorskip('trl')
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import shared_path
-from embodied_r_ros.questions.row import write_rows
+from embodied_r_ros.data.questions.row import write_rows
 from trl import GRPOConfig, SFTConfig, TrlParser
 
 from test.tiny_models import save_language_model

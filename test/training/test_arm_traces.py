@@ -14,7 +14,7 @@ from training.data.arm_reader import cm_of, cm_text, read_arm
 from training.data.arm_traces import likest, movement_words, next_step, read_row
 
 if TYPE_CHECKING:
-    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.data.questions.row import Row
 
     from training.data.arm_reader import ArmPrompt
 

@@ -13,7 +13,7 @@ if find_spec('metaworld') is None:
 pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
 from embodied_r_ros.arm.robot import load_robot
-from embodied_r_ros.questions.row import read_rows
+from embodied_r_ros.data.questions.row import read_rows
 from embodied_r_ros.sim.arm.trials import TrialPlan
 
 from training.data.arm_traces import read_row
@@ -22,7 +22,7 @@ from training.data.arm_trials import main, robot_of, trial_rows
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.data.questions.row import Row
 
 ROBOT = load_robot('sawyer_sim_loop')
 

@@ -11,15 +11,15 @@ pytest.importorskip('torch')
 
 import cv2
 from embodied_r_ros.bags.message_types import BagMessageFactory
-from embodied_r_ros.bags.own_messages import delta_to_msg
 from embodied_r_ros.bags.writer import BagWriter
-from embodied_r_ros.chat.cache import ReplyCache
 from embodied_r_ros.common.files import shared_path
-from embodied_r_ros.episodes.offline import Seer
-from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.core.chat.cache import ReplyCache
+from embodied_r_ros.core.scene.memory import MemoryConfig
+from embodied_r_ros.core.types.deltas import DeltaKind, Item, SemanticDelta
+from embodied_r_ros.core.types.geometry import Pose
+from embodied_r_ros.data.episodes.offline import Seer
+from embodied_r_ros.data.own_messages import delta_to_msg
 from embodied_r_ros.serving.profiles import load_profile
-from embodied_r_ros.types.deltas import DeltaKind, Item, SemanticDelta
-from embodied_r_ros.types.geometry import Pose
 import numpy as np
 
 from test.chat_server import ChatServer, RecordedRequest, Script

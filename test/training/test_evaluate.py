@@ -9,13 +9,13 @@ import pytest
 
 pytest.importorskip('torch')
 
-from embodied_r_ros.chat.cache import ReplyCache
 from embodied_r_ros.common.errors import ModelError
 from embodied_r_ros.common.files import shared_path
-from embodied_r_ros.questions.row import Row, write_rows
-from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.core.chat.cache import ReplyCache
+from embodied_r_ros.core.scene.memory import MemoryConfig
+from embodied_r_ros.core.types.answers import Sampling
+from embodied_r_ros.data.questions.row import Row, write_rows
 from embodied_r_ros.serving.profiles import load_profile
-from embodied_r_ros.types.answers import Sampling
 
 from test.chat_server import ChatServer, RecordedRequest, Script
 from test.tiny_models import save_language_model

@@ -12,7 +12,7 @@ pytest.importorskip('torch')
 pytest.importorskip('trl')
 
 from embodied_r_ros.common.files import shared_path
-from embodied_r_ros.questions.row import write_rows
+from embodied_r_ros.data.questions.row import write_rows
 import yaml
 
 from test.tiny_models import save_language_model

@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.questions.row import Row
+from embodied_r_ros.data.questions.row import Row
 import pytest
 
 from training.eval.grading import (

@@ -19,14 +19,14 @@ pytest.importorskip('trl')
 
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_multi_gpu_env
-from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import shared_path
-from embodied_r_ros.questions.row import Row, write_rows
-from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.core.chat.settings import model_digest
+from embodied_r_ros.core.scene.memory import MemoryConfig
+from embodied_r_ros.core.types.answers import Sampling
+from embodied_r_ros.data.questions.row import Row, write_rows
 from embodied_r_ros.serving.profiles import profile_from_mapping
 from embodied_r_ros.serving.servers import ModelServers, RUNTIME_UPDATES
-from embodied_r_ros.types.answers import Sampling
 from safetensors.torch import save_file
 import torch
 from trl import GRPOConfig

@@ -16,11 +16,11 @@ pytest.importorskip('torch')
 pytest.importorskip('peft')
 
 from embodied_r_ros.bags.sources import find_bags
-from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.cli.main import main as embodied_r
 from embodied_r_ros.common.errors import ConfigError
-from embodied_r_ros.episodes.labels import labels_path
-from embodied_r_ros.questions.row import write_rows
+from embodied_r_ros.core.chat.settings import model_digest
+from embodied_r_ros.data.episodes.labels import labels_path
+from embodied_r_ros.data.questions.row import write_rows
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.serving.promotion import in_force
 
@@ -32,7 +32,7 @@ from training.improve import Improvement
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.data.questions.row import Row
 
 SPLITS = ('train', 'validation', 'test')
 TAUGHT = CallRow('s', 'train', 'asked', 'chairs?', (), ('chair',), ' count(chair)', ())

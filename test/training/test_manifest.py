@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip('torch')
 pytest.importorskip('trl')
 
-from embodied_r_ros.chat.settings import model_files
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.questions.row import write_rows
+from embodied_r_ros.core.chat.settings import model_files
+from embodied_r_ros.data.questions.row import write_rows
 from safetensors.torch import load_file, save_file
 import yaml
 

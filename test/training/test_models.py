@@ -14,11 +14,11 @@ pytest.importorskip('trl')
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import shared_path
-from embodied_r_ros.scene.memory import MemoryConfig
-from embodied_r_ros.types.answers import Sampling
+from embodied_r_ros.core.scene.memory import MemoryConfig
+from embodied_r_ros.core.types.answers import Sampling
 from trl import GRPOConfig, SFTConfig
 
-from test.chat.test_weights import LINE, pickled_model
+from test.core.chat.test_weights import LINE, pickled_model
 from test.training.test_sft import turning_row
 from training import grpo, sft
 from training.data.grpo import GrpoArguments

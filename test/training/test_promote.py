@@ -12,11 +12,11 @@ import pytest
 pytest.importorskip('torch')
 pytest.importorskip('peft')
 
-from embodied_r_ros.chat.settings import model_digest
-from embodied_r_ros.questions.row import write_rows
-from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.core.chat.settings import model_digest
+from embodied_r_ros.core.scene.memory import MemoryConfig
+from embodied_r_ros.core.types.answers import Sampling
+from embodied_r_ros.data.questions.row import write_rows
 from embodied_r_ros.serving.promotion import history
-from embodied_r_ros.types.answers import Sampling
 
 from test.tiny_models import save_language_model
 from test.training.test_compare import report

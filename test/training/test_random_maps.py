@@ -9,14 +9,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.types.things import is_held_out_name, named_things
+from embodied_r_ros.core.types.things import is_held_out_name, named_things
 import pytest
 
 from training.data.calls import kind_and_words, route_stops
 from training.data.random_maps import random_map_moment
 
 if TYPE_CHECKING:
-    from embodied_r_ros.types.landmarks import Landmark, SceneMap
+    from embodied_r_ros.core.types.landmarks import Landmark, SceneMap
 
 ROOMS = 12
 ROUNDED_M = 2e-3  # maps are rounded to the millimetre

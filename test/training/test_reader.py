@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.questions.map_rows import names_for
-from embodied_r_ros.questions.row import QuestionWithSolution, Row, RowBuilder
-from embodied_r_ros.reasoning.calls import format_calls, parse_calls
+from embodied_r_ros.core.reasoning.calls import format_calls, parse_calls
+from embodied_r_ros.data.questions.map_rows import names_for
+from embodied_r_ros.data.questions.row import QuestionWithSolution, Row, RowBuilder
 import pytest
 from safetensors.numpy import load_file
 import torch

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip('trl')
 
-from embodied_r_ros.questions.row import write_rows
+from embodied_r_ros.data.questions.row import write_rows
 from trl import SFTConfig
 
 from test.tiny_models import save_language_model

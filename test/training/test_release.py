@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip('torch')
 
-from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.core.chat.settings import model_digest
 
 from test.tiny_models import save_language_model
 from training.release import main, release

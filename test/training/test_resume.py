@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip('torch')
 pytest.importorskip('trl')
 
-from embodied_r_ros.questions.row import write_rows
+from embodied_r_ros.data.questions.row import write_rows
 from safetensors.torch import load_file
 import torch
 

@@ -13,11 +13,11 @@ pytest.importorskip('torch')
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import shared_path
-from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.core.scene.memory import MemoryConfig
+from embodied_r_ros.core.types.answers import FocusText
+from embodied_r_ros.core.types.deltas import DeltaKind, row_deltas, SemanticDelta
+from embodied_r_ros.core.types.images import encode_image, EncodedImage
 from embodied_r_ros.serving.profiles import load_profile
-from embodied_r_ros.types.answers import FocusText
-from embodied_r_ros.types.deltas import DeltaKind, row_deltas, SemanticDelta
-from embodied_r_ros.types.images import encode_image, EncodedImage
 import numpy as np
 
 from test.arm.arms import camera, STEP_NS, T0_NS, write_arm_bag

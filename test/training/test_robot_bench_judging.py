@@ -13,9 +13,9 @@ import pytest
 
 pytest.importorskip('torch')
 
-from embodied_r_ros.chat.cache import ReplyCache
 from embodied_r_ros.common.errors import InputError, ModelError
-from embodied_r_ros.types.answers import Sampling
+from embodied_r_ros.core.chat.cache import ReplyCache
+from embodied_r_ros.core.types.answers import Sampling
 
 from test.chat_server import ChatServer, RecordedRequest, Script
 from training.robot_bench.items import KINDS

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.arm.demonstration import ArmState, TrueThing
 from embodied_r_ros.arm.robot import Robot, RobotQuestionsConfig
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.episodes.episode import keyframes_of_arm, read_episode
-from embodied_r_ros.perception.pipeline import classical_perceiver, perceive_path
-from embodied_r_ros.questions.coverage import Coverage
-from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_arm
-from embodied_r_ros.types.deltas import DeltaKind, Item, SemanticDelta
-from embodied_r_ros.types.geometry import BODY_FROM_OPTICAL, direction_of_vector
+from embodied_r_ros.core.pipeline import classical_perceiver
+from embodied_r_ros.core.types.deltas import DeltaKind, Item, SemanticDelta
+from embodied_r_ros.core.types.geometry import BODY_FROM_OPTICAL, direction_of_vector
+from embodied_r_ros.data.episodes.episode import keyframes_of_arm, read_episode
+from embodied_r_ros.data.episodes.offline import perceive_path
+from embodied_r_ros.data.questions.coverage import Coverage
+from embodied_r_ros.data.questions.derive import QuestionsConfig, rows_of_arm
 import numpy as np
 import pytest
 

@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip('torch')
 
-from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.questions.row import write_rows
+from embodied_r_ros.core.chat.settings import model_digest
+from embodied_r_ros.data.questions.row import write_rows
 
 from test.chat_server import ChatServer, RecordedRequest, Script
 from test.tiny_models import save_language_model
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.data.questions.row import Row
 
 SAID = ('a chair', 'a seat', 'a table')  # by the seed
 

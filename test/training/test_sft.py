@@ -14,9 +14,9 @@ pytest.importorskip('trl')
 
 from embodied_r_ros.common.errors import InputError, ModelError
 from embodied_r_ros.common.files import shared_path
-from embodied_r_ros.questions.row import Row, write_rows
-from embodied_r_ros.scene.memory import MemoryConfig
-from embodied_r_ros.types.answers import Sampling
+from embodied_r_ros.core.scene.memory import MemoryConfig
+from embodied_r_ros.core.types.answers import Sampling
+from embodied_r_ros.data.questions.row import Row, write_rows
 import torch
 from trl import SFTConfig, SFTTrainer
 

@@ -12,17 +12,17 @@ import pytest
 pytest.importorskip('torch')
 pytest.importorskip('peft')
 
-from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.episodes.episode import read_episode
-from embodied_r_ros.episodes.label_check import append_label, read_scope
-from embodied_r_ros.questions.wordings import PLACES, WORDINGS
-from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness, shadow_id
-from embodied_r_ros.types.deltas import ModelInfo
-from embodied_r_ros.types.episodes import AnswerLabel, LabelVerdict
+from embodied_r_ros.core.chat.settings import model_digest
+from embodied_r_ros.core.types.answers import Answer, AnswerKind, Freshness, shadow_id
+from embodied_r_ros.core.types.deltas import ModelInfo
+from embodied_r_ros.core.types.episodes import AnswerLabel, LabelVerdict
+from embodied_r_ros.data.episodes.episode import read_episode
+from embodied_r_ros.data.episodes.label_check import append_label, read_scope
+from embodied_r_ros.data.questions.wordings import PLACES, WORDINGS
 
-from test.episodes.test_labels import correct
-from test.questions.test_logged import answer, label, logged_rows, write_bag
+from test.data.episodes.test_labels import correct
+from test.data.questions.test_logged import answer, label, logged_rows, write_bag
 from test.training.test_promote import weights, words  # noqa: F401 - fixtures
 from training import promote
 from training.eval.shadow import shadow_pairs, shadow_report, ShadowedRecordings, ShadowPair

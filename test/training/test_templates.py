@@ -12,9 +12,9 @@ pytest.importorskip('trl')
 
 from datasets import Dataset
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.questions.row import Row, write_rows
-from embodied_r_ros.scene.memory import MemoryConfig
-from embodied_r_ros.types.answers import Sampling
+from embodied_r_ros.core.scene.memory import MemoryConfig
+from embodied_r_ros.core.types.answers import Sampling
+from embodied_r_ros.data.questions.row import Row, write_rows
 from trl import GRPOConfig, SFTConfig
 
 from test.tiny_models import save_language_model

@@ -12,12 +12,12 @@ import cv2
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.cli.main import main as cli
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.keyframes.selector import encode_keyframe, KeyframeConfig
-from embodied_r_ros.questions.row import read_rows, write_rows
-from embodied_r_ros.reasoning.prompts import shown_image
-from embodied_r_ros.reasoning.question import Question, ReasonerConfig, ShownImage
-from embodied_r_ros.reasoning.reasoner import Reasoner
-from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.core.keyframes.selector import encode_keyframe, KeyframeConfig
+from embodied_r_ros.core.reasoning.prompts import shown_image
+from embodied_r_ros.core.reasoning.question import Question, ReasonerConfig, ShownImage
+from embodied_r_ros.core.reasoning.reasoner import Reasoner
+from embodied_r_ros.core.scene.memory import MemoryConfig
+from embodied_r_ros.data.questions.row import read_rows, write_rows
 import numpy as np
 import pytest
 
@@ -31,7 +31,7 @@ from trl import GRPOConfig, GRPOTrainer, SFTConfig, TrlParser
 import yaml
 
 from test.arm.arms import camera, write_arm_bag
-from test.reasoning.test_reasoner import ScriptedClient
+from test.core.reasoning.test_reasoner import ScriptedClient
 from test.tiny_models import save_language_model, save_vision_language_model
 from training import evaluate, experiment, grpo, sft
 from training.data.grpo import GrpoArguments, training_prompts
@@ -42,7 +42,7 @@ from training.run.models import is_vision_model, load_tokenizer
 from training.run.rewards import format_reward
 
 if TYPE_CHECKING:
-    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.data.questions.row import Row
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,8 +12,8 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.questions.row import read_rows, write_rows
-from embodied_r_ros.types.geometry import position_text
+from embodied_r_ros.core.types.geometry import position_text
+from embodied_r_ros.data.questions.row import read_rows, write_rows
 
 from training.data.arm_reader import position_in
 from training.run.command import run_command
@@ -21,7 +21,7 @@ from training.run.command import run_command
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.data.questions.row import Row
 
 _THING = re.compile(r'\b([a-z]+) (block|mat)\b')
 _ON_TABLE = re.compile(r'(On the table: )(.*?)(\.(?: At the end effector: .*)?)$')

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import re
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.types.vocabulary import COLOURS
+from embodied_r_ros.core.types.vocabulary import COLOURS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.data.questions.row import Row
 
 Cm = tuple[int, int, int]  # a position or a way, in whole centimetres
 Position = tuple[float, float, float]  # [m]

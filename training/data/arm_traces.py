@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.task_frame import Movement
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.reasoning.completions import option_letter
-from embodied_r_ros.types.geometry import position_text
+from embodied_r_ros.core.reasoning.completions import option_letter
+from embodied_r_ros.core.types.geometry import position_text
 
 from training.data.arm_reader import cm_of, cm_text, is_of_drawer, read_arm, things_of
 from training.data.tasks import is_pushed
@@ -26,7 +26,7 @@ from training.data.tasks import is_pushed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.data.questions.row import Row
 
     from training.data.arm_reader import ArmPrompt, Cm
 

@@ -22,10 +22,10 @@ from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.arm.table import table_view
 from embodied_r_ros.arm.task import Trial, TrialConfig
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
-from embodied_r_ros.questions.derive import QuestionsConfig
-from embodied_r_ros.questions.row import QuestionWithSolution, RowBuilder, write_rows
-from embodied_r_ros.questions.splits import split_of
-from embodied_r_ros.reasoning.completions import option_letter
+from embodied_r_ros.core.reasoning.completions import option_letter
+from embodied_r_ros.data.questions.derive import QuestionsConfig
+from embodied_r_ros.data.questions.row import QuestionWithSolution, RowBuilder, write_rows
+from embodied_r_ros.data.questions.splits import split_of
 from embodied_r_ros.sim.arm.trials import ArmChoice, Chooser, ClassicalSight, play, TrialPlan
 from embodied_r_ros.sim.runs import ROBOTS_OF_TASKS, SimArmConfig
 from tqdm import tqdm
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from embodied_r_ros.arm.robot import Robot
-    from embodied_r_ros.questions.row import Row
-    from embodied_r_ros.reasoning.question import Question
+    from embodied_r_ros.core.reasoning.question import Question
+    from embodied_r_ros.core.types.deltas import SemanticDelta
+    from embodied_r_ros.data.questions.row import Row
     from embodied_r_ros.sim.arm.trials import Choice
-    from embodied_r_ros.types.deltas import SemanticDelta
 
     # Which option, of a kind of question about what was seen; None: it cannot be known.
     Answerer = Callable[[str, Question, Sequence[SemanticDelta]], int | None]

@@ -11,25 +11,25 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.common.files import write_whole
-from embodied_r_ros.reasoning.calls import compact_prompt, read_calls
-from embodied_r_ros.reasoning.completions import UNKNOWN
-from embodied_r_ros.reasoning.saying import answer_readings
-from embodied_r_ros.scene.tools import Scene
-from embodied_r_ros.types.deltas import (
+from embodied_r_ros.core.reasoning.calls import compact_prompt, read_calls
+from embodied_r_ros.core.reasoning.completions import UNKNOWN
+from embodied_r_ros.core.reasoning.saying import answer_readings
+from embodied_r_ros.core.scene.tools import Scene
+from embodied_r_ros.core.types.deltas import (
     action_text,
     DeltaKind,
     Motion,
     MotionSource,
     SemanticDelta,
 )
-from embodied_r_ros.types.geometry import wrap_angle_rad
-from embodied_r_ros.types.landmarks import SceneMap
+from embodied_r_ros.core.types.geometry import wrap_angle_rad
+from embodied_r_ros.core.types.landmarks import SceneMap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from embodied_r_ros.reasoning.reading import Call
+    from embodied_r_ros.core.reasoning.reading import Call
 
 _SAME = 0.02  # by which share two numbers may differ
 

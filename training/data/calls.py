@@ -21,24 +21,14 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.settings import read_yaml
-from embodied_r_ros.questions.coverage import Coverage
-from embodied_r_ros.questions.derive import QuestionsConfig
-from embodied_r_ros.questions.map_rows import names_for, rows_of_map_moment
-from embodied_r_ros.questions.splits import split_of
-from embodied_r_ros.questions.wordings import (
-    FOREIGN,
-    MAP_WORDINGS,
-    UNKNOWN_PROPERTIES,
-    wording_pattern,
-)
-from embodied_r_ros.reasoning.calls import format_calls, parse_calls, UNKNOWN_CALL
-from embodied_r_ros.reasoning.completions import UNKNOWN
-from embodied_r_ros.reasoning.forms import asks_yes_no
-from embodied_r_ros.reasoning.reading import Call
-from embodied_r_ros.scene.names import resolve, SHAPE_WORDS
-from embodied_r_ros.scene.sightings import LabelParts
-from embodied_r_ros.scene.tools import START
-from embodied_r_ros.types.things import (
+from embodied_r_ros.core.reasoning.calls import format_calls, parse_calls, UNKNOWN_CALL
+from embodied_r_ros.core.reasoning.completions import UNKNOWN
+from embodied_r_ros.core.reasoning.forms import asks_yes_no
+from embodied_r_ros.core.reasoning.reading import Call
+from embodied_r_ros.core.scene.names import resolve, SHAPE_WORDS
+from embodied_r_ros.core.scene.sightings import LabelParts
+from embodied_r_ros.core.scene.tools import START
+from embodied_r_ros.core.types.things import (
     is_held_out_name,
     named_things,
     near_misses,
@@ -46,7 +36,17 @@ from embodied_r_ros.types.things import (
     plural,
     with_article,
 )
-from embodied_r_ros.types.vocabulary import COLOURS, item_label, SHAPES
+from embodied_r_ros.core.types.vocabulary import COLOURS, item_label, SHAPES
+from embodied_r_ros.data.questions.coverage import Coverage
+from embodied_r_ros.data.questions.derive import QuestionsConfig
+from embodied_r_ros.data.questions.map_rows import names_for, rows_of_map_moment
+from embodied_r_ros.data.questions.splits import split_of
+from embodied_r_ros.data.questions.wordings import (
+    FOREIGN,
+    MAP_WORDINGS,
+    UNKNOWN_PROPERTIES,
+    wording_pattern,
+)
 
 from training.data.call_rows import (
     CallRow,
@@ -62,10 +62,10 @@ from training.run.command import run_command
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from embodied_r_ros.questions.map_kinds import MapMoment
-    from embodied_r_ros.questions.row import Row
-    from embodied_r_ros.scene.tools import Scene
-    from embodied_r_ros.types.landmarks import SceneMap
+    from embodied_r_ros.core.scene.tools import Scene
+    from embodied_r_ros.core.types.landmarks import SceneMap
+    from embodied_r_ros.data.questions.map_kinds import MapMoment
+    from embodied_r_ros.data.questions.row import Row
 
 _WORDINGS = Path(__file__).parents[1] / 'wordings'
 _FILE = read_yaml(_WORDINGS / 'calls.yaml')  # words of questions, and the calls that they ask for

@@ -10,7 +10,7 @@ from random import Random
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.core.scene.memory import MemoryConfig
 
 from training.data.batches import grouped_by_length
 from training.data.samples import PassRateBand, teaching_samples

@@ -13,20 +13,20 @@ import math
 from random import Random
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.questions.map_kinds import MapMoment
-from embodied_r_ros.questions.map_rows import (
+from embodied_r_ros.core.types.geometry import NS_PER_S, wrap_angle_rad
+from embodied_r_ros.core.types.landmarks import Landmark, LandmarkStatus, PathPoint, SceneMap
+from embodied_r_ros.core.types.things import BENCHMARK_NAMES, named_things
+from embodied_r_ros.data.questions.map_kinds import MapMoment
+from embodied_r_ros.data.questions.map_rows import (
     as_in_rows,
     names_for,
 )
-from embodied_r_ros.types.geometry import NS_PER_S, wrap_angle_rad
-from embodied_r_ros.types.landmarks import Landmark, LandmarkStatus, PathPoint, SceneMap
-from embodied_r_ros.types.things import BENCHMARK_NAMES, named_things
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.types.geometry import Position
-    from embodied_r_ros.types.things import NamedThing
+    from embodied_r_ros.core.types.geometry import Position
+    from embodied_r_ros.core.types.things import NamedThing
 
 _CELL_M = 0.25  # of the grid on which ways are found
 _ROBOT_M = 0.2  # half its width

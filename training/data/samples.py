@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from embodied_r_ros.questions.row import Row
-    from embodied_r_ros.scene.memory import MemoryConfig
-    from embodied_r_ros.types.answers import Sampling
+    from embodied_r_ros.core.scene.memory import MemoryConfig
+    from embodied_r_ros.core.types.answers import Sampling
+    from embodied_r_ros.data.questions.row import Row
 
 
 def read_samples(path: Path) -> dict[str, dict[str, Any]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.questions.row import read_rows, Row
+from embodied_r_ros.data.questions.row import read_rows, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,8 +10,8 @@ from random import Random
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.reasoning.completions import parse_completion
-from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.core.reasoning.completions import parse_completion
+from embodied_r_ros.core.scene.memory import MemoryConfig
 
 from training.data.arm_reader import position_in
 from training.data.arm_traces import read_row, Trace
@@ -25,7 +25,7 @@ from training.eval.grading import position_accuracy
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.data.questions.row import Row
 
 _NEAR = 0.95  # 1 less the distances along x, y and z [m]: a position as good as the right one
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.questions.wordings import wording_pattern
+from embodied_r_ros.data.questions.wordings import wording_pattern
 
 if TYPE_CHECKING:
     from random import Random

@@ -15,17 +15,17 @@ import re
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError
-from embodied_r_ros.reasoning.calls import (
+from embodied_r_ros.core.reasoning.calls import (
     format_calls,
     labels_to_list,
     parse_calls,
     possible_calls,
     read_calls,
 )
-from embodied_r_ros.reasoning.completions import UNKNOWN
-from embodied_r_ros.reasoning.saying import answer_readings
-from embodied_r_ros.scene.names import find_names
-from embodied_r_ros.scene.tools import Scene
+from embodied_r_ros.core.reasoning.completions import UNKNOWN
+from embodied_r_ros.core.reasoning.saying import answer_readings
+from embodied_r_ros.core.scene.names import find_names
+from embodied_r_ros.core.scene.tools import Scene
 
 from training.data.call_rows import CallRow
 from training.eval.grading import completion_of, grade
@@ -33,8 +33,8 @@ from training.eval.grading import completion_of, grade
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.questions.row import Row
-    from embodied_r_ros.reasoning.reading import Call
+    from embodied_r_ros.core.reasoning.reading import Call
+    from embodied_r_ros.data.questions.row import Row
 
 _RIGHT = 0.8  # accuracy from which an answer is the solution: a number may be off by some percent
 _MOST_NAMES = 4  # of a question whose calls are looked for

@@ -20,11 +20,11 @@ from embodied_r_ros.bags.reader import open_bag, topics_of_type
 from embodied_r_ros.bags.sources import find_bags, open_source
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import write_whole
-from embodied_r_ros.episodes.episode import episode_id_of, read_keyframes
-from embodied_r_ros.questions.row import read_rows, Row
-from embodied_r_ros.reasoning import prompts
-from embodied_r_ros.scene.memory import MemoryConfig
-from embodied_r_ros.types.images import encode_image, EncodedImage
+from embodied_r_ros.core.reasoning import prompts
+from embodied_r_ros.core.scene.memory import MemoryConfig
+from embodied_r_ros.core.types.images import encode_image, EncodedImage
+from embodied_r_ros.data.episodes.episode import episode_id_of, read_keyframes
+from embodied_r_ros.data.questions.row import read_rows, Row
 
 from training.run.command import run_command
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
 
     from datasets import Dataset
-    from embodied_r_ros.reasoning.prompts import Prompt
+    from embodied_r_ros.core.reasoning.prompts import Prompt
 
 
 def image_prompt(row: Row, folder: Path) -> Prompt:

@@ -19,7 +19,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.task_frame import Movement
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.questions.row import read_rows
+from embodied_r_ros.data.questions.row import read_rows
 
 from training.data.arm_reader import position_in, state_in
 from training.data.arm_traces import read_row
@@ -29,7 +29,7 @@ from training.run.command import run_command
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.data.questions.row import Row
 
 Rule = Callable[['Row'], 'str | None']  # the option that it takes; None: it has none
 

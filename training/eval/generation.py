@@ -16,11 +16,11 @@ from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.chat.cache import cache_key, ReplyCache
-from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.protocol import ending_problem
-from embodied_r_ros.chat.settings import ChatConfig, is_reader, model_digest
 from embodied_r_ros.common.errors import InputError, ModelError
+from embodied_r_ros.core.chat.cache import cache_key, ReplyCache
+from embodied_r_ros.core.chat.client import HttpChatClient
+from embodied_r_ros.core.chat.protocol import ending_problem
+from embodied_r_ros.core.chat.settings import ChatConfig, is_reader, model_digest
 import PIL.Image
 import torch
 from tqdm import tqdm
@@ -41,8 +41,8 @@ from training.run.templates import render
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from embodied_r_ros.reasoning.prompts import Prompt
-    from embodied_r_ros.types.answers import Sampling
+    from embodied_r_ros.core.reasoning.prompts import Prompt
+    from embodied_r_ros.core.types.answers import Sampling
 
     Keep = Callable[[Prompt, str], None]
 

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Protocol, TYPE_CHECKING
 
-from embodied_r_ros.reasoning.completions import (
+from embodied_r_ros.core.reasoning.completions import (
     choice_index,
     Completion,
     is_same_text,
@@ -17,9 +17,9 @@ from embodied_r_ros.reasoning.completions import (
     parse_completion,
     UNKNOWN,
 )
-from embodied_r_ros.reasoning.image_targets import ImageTarget, place_text
-from embodied_r_ros.reasoning.quantities import compared_values, quantity_in, unit_in
-from embodied_r_ros.types.answers import AnswerKind
+from embodied_r_ros.core.reasoning.image_targets import ImageTarget, place_text
+from embodied_r_ros.core.reasoning.quantities import compared_values, quantity_in, unit_in
+from embodied_r_ros.core.types.answers import AnswerKind
 
 from training.data.arm_reader import position_in
 from training.eval.judging import JudgeCase
@@ -27,9 +27,9 @@ from training.eval.judging import JudgeCase
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.questions.row import Row
-    from embodied_r_ros.reasoning.saying import ToolAnswer
-    from embodied_r_ros.types.answers import Answer
+    from embodied_r_ros.core.reasoning.saying import ToolAnswer
+    from embodied_r_ros.core.types.answers import Answer
+    from embodied_r_ros.data.questions.row import Row
 
     from training.data.arm_reader import Position
     from training.eval.judging import Judge

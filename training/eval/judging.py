@@ -18,13 +18,13 @@ from random import Random
 import re
 from typing import Protocol, TYPE_CHECKING
 
-from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.protocol import ChatMessage, ChatRequest
-from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import InputError, ModelError
 from embodied_r_ros.common.untrusted import as_data
-from embodied_r_ros.reasoning.completions import option_letter, UNKNOWN
-from embodied_r_ros.types.answers import Sampling
+from embodied_r_ros.core.chat.client import HttpChatClient
+from embodied_r_ros.core.chat.protocol import ChatMessage, ChatRequest
+from embodied_r_ros.core.chat.settings import ChatConfig
+from embodied_r_ros.core.reasoning.completions import option_letter, UNKNOWN
+from embodied_r_ros.core.types.answers import Sampling
 
 from training.eval.generation import model_identity
 from training.run.models import is_url

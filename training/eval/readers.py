@@ -12,16 +12,16 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.chat.cache import cache_key, ReplyCache
-from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.reasoning.completions import UNKNOWN
-from embodied_r_ros.reasoning.question import Question, Refusal
-from embodied_r_ros.reasoning.reasoner import Reasoner
+from embodied_r_ros.core.chat.cache import cache_key, ReplyCache
+from embodied_r_ros.core.chat.client import HttpChatClient
+from embodied_r_ros.core.chat.settings import model_digest
+from embodied_r_ros.core.reasoning.completions import UNKNOWN
+from embodied_r_ros.core.reasoning.question import Question, Refusal
+from embodied_r_ros.core.reasoning.reasoner import Reasoner
+from embodied_r_ros.core.types.landmarks import newest_stamp_ns
 from embodied_r_ros.serving.profiles import load_profile, READER, reasoner_config
 from embodied_r_ros.serving.served import served_model
-from embodied_r_ros.types.landmarks import newest_stamp_ns
 from tqdm import tqdm
 
 from training.eval.grading import completion_of
@@ -29,7 +29,7 @@ from training.eval.grading import completion_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.data.questions.row import Row
 
 
 _BLIND = f'<think></think><answer>{UNKNOWN}</answer>'  # where nothing was seen

@@ -13,13 +13,13 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.episodes.episode import read_episode
-from embodied_r_ros.episodes.inspect import bag_digest, labels_sha256
-from embodied_r_ros.questions.indoor import NoSolution
-from embodied_r_ros.questions.proofs import solution_of_answer
-from embodied_r_ros.reasoning.calls import CALLS_PROMPT_VERSION
-from embodied_r_ros.types.answers import AnswerKind, Freshness
-from embodied_r_ros.types.geometry import NS_PER_S
+from embodied_r_ros.core.reasoning.calls import CALLS_PROMPT_VERSION
+from embodied_r_ros.core.types.answers import AnswerKind, Freshness
+from embodied_r_ros.core.types.geometry import NS_PER_S
+from embodied_r_ros.data.episodes.episode import read_episode
+from embodied_r_ros.data.episodes.inspect import bag_digest, labels_sha256
+from embodied_r_ros.data.questions.indoor import NoSolution
+from embodied_r_ros.data.questions.proofs import solution_of_answer
 import numpy as np
 
 from training.eval.grading import completion_of, grade_completions
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
-    from embodied_r_ros.episodes.episode import Episode
-    from embodied_r_ros.types.answers import Answer
+    from embodied_r_ros.core.types.answers import Answer
+    from embodied_r_ros.data.episodes.episode import Episode
 
     from training.eval.judging import Judge
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.proposal import task_sentence
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.reasoning.prompts import build_prompt
-from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
+from embodied_r_ros.core.reasoning.prompts import build_prompt
+from embodied_r_ros.core.types.deltas import DeltaKind, SemanticDelta
 
 if TYPE_CHECKING:
-    from embodied_r_ros.reasoning.prompts import Prompt
-    from embodied_r_ros.scene.memory import MemoryConfig
-    from embodied_r_ros.types.images import EncodedImage
+    from embodied_r_ros.core.reasoning.prompts import Prompt
+    from embodied_r_ros.core.scene.memory import MemoryConfig
+    from embodied_r_ros.core.types.images import EncodedImage
 
     from training.robot_bench.items import BenchItem
 

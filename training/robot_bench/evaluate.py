@@ -18,9 +18,9 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.common.settings import setting, Settings
-from embodied_r_ros.reasoning.completions import is_unknown, parse_completion
+from embodied_r_ros.core.reasoning.completions import is_unknown, parse_completion
+from embodied_r_ros.core.types.answers import Sampling
 from embodied_r_ros.serving.profiles import reasoner_config
-from embodied_r_ros.types.answers import Sampling
 
 from training.eval.generation import generate, model_identity
 from training.evaluate import add_budget_option, CACHE, draw_rows, opened_cache
@@ -39,8 +39,8 @@ from training.run.command import run_command
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from embodied_r_ros.reasoning.prompts import Prompt
-    from embodied_r_ros.scene.memory import MemoryConfig
+    from embodied_r_ros.core.reasoning.prompts import Prompt
+    from embodied_r_ros.core.scene.memory import MemoryConfig
 
     from training.robot_bench.items import BenchItem
     from training.robot_bench.judging import OpenJudge

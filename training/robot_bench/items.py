@@ -15,10 +15,10 @@ from embodied_r_ros.bags.messages import encoded_image_from_msg, stamp_ns_from_m
 from embodied_r_ros.bags.reader import open_bag, read_values
 from embodied_r_ros.common.errors import ImageError, InputError
 from embodied_r_ros.common.files import write_whole
-from embodied_r_ros.questions.row import focus_problem
-from embodied_r_ros.types.answers import FocusText
-from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
-from embodied_r_ros.types.images import encode_image, EncodedImage, image_format
+from embodied_r_ros.core.types.answers import FocusText
+from embodied_r_ros.core.types.deltas import DeltaKind, SemanticDelta
+from embodied_r_ros.core.types.images import encode_image, EncodedImage, image_format
+from embodied_r_ros.data.questions.row import focus_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Sequence

@@ -8,12 +8,12 @@ from dataclasses import astuple, dataclass
 import re
 from typing import TYPE_CHECKING, TypeVar
 
-from embodied_r_ros.chat.cache import cache_key
-from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.protocol import ChatMessage, ChatRequest
-from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import InputError, ModelError
 from embodied_r_ros.common.untrusted import as_data
+from embodied_r_ros.core.chat.cache import cache_key
+from embodied_r_ros.core.chat.client import HttpChatClient
+from embodied_r_ros.core.chat.protocol import ChatMessage, ChatRequest
+from embodied_r_ros.core.chat.settings import ChatConfig
 from tqdm import tqdm
 
 from training.eval.generation import server_identity
@@ -23,8 +23,8 @@ from training.run.models import is_url
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from embodied_r_ros.chat.cache import ReplyCache
-    from embodied_r_ros.types.answers import Sampling
+    from embodied_r_ros.core.chat.cache import ReplyCache
+    from embodied_r_ros.core.types.answers import Sampling
 
 Given = TypeVar('Given')
 Got = TypeVar('Got')

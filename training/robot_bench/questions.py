@@ -23,9 +23,10 @@ from embodied_r_ros.arm.task_frame import axis_view
 from embodied_r_ros.bags.reader import open_bag, read_values
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.episodes.episode import keyframes_of_arm, read_episode
-from embodied_r_ros.perception.pipeline import classical_perceiver, perceive_path
-from embodied_r_ros.types.deltas import row_deltas
+from embodied_r_ros.core.pipeline import classical_perceiver
+from embodied_r_ros.core.types.deltas import row_deltas
+from embodied_r_ros.data.episodes.episode import keyframes_of_arm, read_episode
+from embodied_r_ros.data.episodes.offline import perceive_path
 from tqdm import tqdm
 
 from training.robot_bench.items import BenchItem, KINDS, write_items
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from embodied_r_ros.arm.demonstration import ArmEpisode
-    from embodied_r_ros.episodes.episode import Episode
-    from embodied_r_ros.types.answers import FocusText
-    from embodied_r_ros.types.deltas import SemanticDelta
+    from embodied_r_ros.core.types.answers import FocusText
+    from embodied_r_ros.core.types.deltas import SemanticDelta
+    from embodied_r_ros.data.episodes.episode import Episode
 
     from training.robot_bench.references import BenchMoment
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
         TrueKeypoint,
         TrueThing,
     )
-    from embodied_r_ros.types.geometry import Position
-    from embodied_r_ros.types.layout import Vector
+    from embodied_r_ros.core.types.geometry import Position
+    from embodied_r_ros.core.types.layout import Vector
 
 _WAY_M = 0.03  # shorter ways are as good as gone
 _SILENT_M = RobotQuestionsConfig.deadband_m

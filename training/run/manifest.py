@@ -12,11 +12,11 @@ import sys
 from typing import Any, get_origin, get_type_hints, TYPE_CHECKING
 from zipfile import is_zipfile
 
-from embodied_r_ros.chat.settings import holds_weights
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.common.settings import read_yaml
-from embodied_r_ros.episodes.inspect import file_sha256
+from embodied_r_ros.core.chat.settings import holds_weights
+from embodied_r_ros.data.episodes.inspect import file_sha256
 from safetensors import safe_open, SafetensorError
 import yaml
 

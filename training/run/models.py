@@ -8,8 +8,8 @@ from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.chat.settings import holds_weights, refuse_pickles
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.core.chat.settings import holds_weights, refuse_pickles
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.quantizers.auto import AutoHfQuantizer

@@ -18,7 +18,7 @@ import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError, ModelError
-from embodied_r_ros.reasoning.completions import parse_completion
+from embodied_r_ros.core.reasoning.completions import parse_completion
 
 from training.eval.grading import consistencies, grade_completions
 

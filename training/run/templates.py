@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chat templates of models in folders, and what they make of a prompt.
 
-As for servers (`embodied_r_ros.chat.connection`): where a template has no system role, that text
-stands before the user's.
+As for servers (`embodied_r_ros.core.chat.connection`): where a template has no system role, that
+text stands before the user's.
 """
 
 from __future__ import annotations
 
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.chat.connection import SYSTEM_GAP
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.core.chat.connection import SYSTEM_GAP
 from jinja2 import TemplateError
 
 if TYPE_CHECKING:

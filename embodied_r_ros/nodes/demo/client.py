@@ -10,8 +10,8 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import EpisodeMark, Keyframe, SemanticDelta
 from embodied_r_msgs.srv import StartEpisode, StopEpisode
-from embodied_r_ros.bags.own_messages import answer_from_msg, delta_from_msg, keyframe_from_msg
 from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.data.own_messages import answer_from_msg, delta_from_msg, keyframe_from_msg
 from embodied_r_ros.nodes import topics
 from lifecycle_msgs.msg import State
 from lifecycle_msgs.srv import GetState
@@ -24,10 +24,10 @@ from std_srvs.srv import Trigger
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from embodied_r_ros.keyframes.selector import Keyframe as CoreKeyframe
-    from embodied_r_ros.reasoning.question import Question
-    from embodied_r_ros.types.answers import Answer
-    from embodied_r_ros.types.deltas import SemanticDelta as Delta
+    from embodied_r_ros.core.keyframes.selector import Keyframe as CoreKeyframe
+    from embodied_r_ros.core.reasoning.question import Question
+    from embodied_r_ros.core.types.answers import Answer
+    from embodied_r_ros.core.types.deltas import SemanticDelta as Delta
 
 _REPLY_S = 20.0
 _DISCOVERY_S = 4.0

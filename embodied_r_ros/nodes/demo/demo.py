@@ -14,28 +14,28 @@ import shutil
 import tempfile
 from typing import Any, NamedTuple, TYPE_CHECKING
 
+from embodied_r_ros.apps.sheet import AnsweredQuestion, write_contact_sheet
 from embodied_r_ros.bags.playback import Playable, playable
 from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, InputError, ModelError
 from embodied_r_ros.common.files import make_empty_folder
-from embodied_r_ros.episodes.episode import read_layout
+from embodied_r_ros.core.reasoning.question import Question
+from embodied_r_ros.core.types.deltas import ItemStatus
+from embodied_r_ros.data.episodes.episode import read_layout
+from embodied_r_ros.data.questions.indoor import Draft, KINDS, Moment
+from embodied_r_ros.data.questions.wordings import FACINGS, HEIGHTS, PLACES, WORDINGS
 from embodied_r_ros.nodes.demo.client import demo_client
 from embodied_r_ros.nodes.run import NodeProcesses, own_environment
-from embodied_r_ros.questions.indoor import Draft, KINDS, Moment
-from embodied_r_ros.questions.wordings import FACINGS, HEIGHTS, PLACES, WORDINGS
-from embodied_r_ros.reasoning.question import Question
 from embodied_r_ros.serving.profiles import reasoner_config
 from embodied_r_ros.serving.served import served_reasoner
-from embodied_r_ros.types.deltas import ItemStatus
-from embodied_r_ros.view.sheet import AnsweredQuestion, write_contact_sheet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from embodied_r_ros.bags.sources import DepthSource
-    from embodied_r_ros.chat.settings import ChatConfig
+    from embodied_r_ros.core.chat.settings import ChatConfig
+    from embodied_r_ros.core.types.deltas import SemanticDelta
+    from embodied_r_ros.core.types.layout import Layout
     from embodied_r_ros.nodes.demo.client import DemoClient
-    from embodied_r_ros.types.deltas import SemanticDelta
-    from embodied_r_ros.types.layout import Layout
 
 # In the order in which they are wanted; the others stand in where one has no solution.
 _WANTED = ('item_direction', 'net_turn', 'first_sight', 'height_change', 'how_many', 'nearest')

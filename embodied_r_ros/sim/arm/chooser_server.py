@@ -14,14 +14,14 @@ import threading
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.proposal import GRIPPER_NEXT
-from embodied_r_ros.chat.settings import ChatConfig
-from embodied_r_ros.reasoning.completions import option_letter
+from embodied_r_ros.core.chat.settings import ChatConfig
+from embodied_r_ros.core.reasoning.completions import option_letter
 from embodied_r_ros.sim.arm.trials import Choice
 
 if TYPE_CHECKING:
+    from embodied_r_ros.core.types.geometry import Position
     from embodied_r_ros.sim.arm.trials import Chooser
     from embodied_r_ros.sim.arm.world import SimulatedArm
-    from embodied_r_ros.types.geometry import Position
 
 _OPTION = re.compile(r'^[A-Z]\. .*\(([-\d., ]+)\)$', re.MULTILINE)
 _UNKNOWN = '<think>Nothing is to be chosen.</think><answer>unknown</answer>'

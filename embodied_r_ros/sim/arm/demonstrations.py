@@ -9,9 +9,7 @@ import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.demonstration import DemonstrationTruth, TrueThing, TRUTH_TOPIC
-from embodied_r_ros.arm.robot import ArmSetup
-from embodied_r_ros.common.errors import EmbodiedRError
-from embodied_r_ros.episodes.demonstrations import (
+from embodied_r_ros.arm.demonstration_bag import (
     ArmFrame,
     CAMERA_FRAME,
     DemonstrationHead,
@@ -19,6 +17,11 @@ from embodied_r_ros.episodes.demonstrations import (
     JOINT_TOPIC,
     write_demonstration,
 )
+from embodied_r_ros.arm.robot import ArmSetup
+from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.core.types.episodes import EpisodeOutcome
+from embodied_r_ros.core.types.geometry import NS_PER_S, yaw_pitch_roll
+from embodied_r_ros.core.types.images import encode_image
 from embodied_r_ros.sim.arm.tasks import schedule, TASKS, true_keypoints
 from embodied_r_ros.sim.arm.world import (
     ArmRenderer,
@@ -38,9 +41,6 @@ from embodied_r_ros.sim.arm.world import (
 )
 from embodied_r_ros.sim.indoor.episodes import EpisodeOrigin
 from embodied_r_ros.sim.runs import run_episodes
-from embodied_r_ros.types.episodes import EpisodeOutcome
-from embodied_r_ros.types.geometry import NS_PER_S, yaw_pitch_roll
-from embodied_r_ros.types.images import encode_image
 import mujoco
 import numpy as np
 
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from embodied_r_ros.core.types.geometry import Pose
+    from embodied_r_ros.core.types.layout import Vector
     from embodied_r_ros.sim.arm.tasks import ArmScene, Leg
     from embodied_r_ros.sim.runs import SimArmConfig
-    from embodied_r_ros.types.geometry import Pose
-    from embodied_r_ros.types.layout import Vector
 
 START_NS = 1_700_000_000_000_000_000
 _ATTEMPTS = 20  # draws per demonstration

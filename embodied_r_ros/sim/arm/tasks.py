@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.demonstration import TrueKeypoint
-from embodied_r_ros.types.geometry import NS_PER_S
+from embodied_r_ros.core.types.geometry import NS_PER_S
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from embodied_r_ros.types.layout import Vector
+    from embodied_r_ros.core.types.layout import Vector
 
 HOME: Vector = (0.0, 0.0, 0.16)  # where the tool starts
 BLOCK_HALF_M = 0.02

@@ -16,17 +16,17 @@ from random import Random
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.candidates import propose_candidates
+from embodied_r_ros.arm.sheets import write_trial_sheet
 from embodied_r_ros.arm.table import seen_things, table_view
 from embodied_r_ros.arm.task import success_rate, Trial, TrialConfig, TrialStep
 from embodied_r_ros.common.files import write_whole
-from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
-from embodied_r_ros.perception.classical import ClassicalPerceiver
+from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
+from embodied_r_ros.core.perception.classical import ClassicalPerceiver
+from embodied_r_ros.core.types.geometry import NS_PER_S
+from embodied_r_ros.core.types.images import encode_image
 from embodied_r_ros.sim.arm.tasks import draw_scene, TASKS
 from embodied_r_ros.sim.arm.world import camera_pose, SimulatedArm
 from embodied_r_ros.sim.runs import prepare_run
-from embodied_r_ros.types.geometry import NS_PER_S
-from embodied_r_ros.types.images import encode_image
-from embodied_r_ros.view.arm_sheets import write_trial_sheet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.arm.candidates import SeenThing
     from embodied_r_ros.arm.robot import Robot
+    from embodied_r_ros.core.types.deltas import SemanticDelta
+    from embodied_r_ros.core.types.geometry import Intrinsics, Position
     from embodied_r_ros.sim.arm.chooser_server import ChooserServer
     from embodied_r_ros.sim.arm.tasks import ArmScene, Waypoint
     from embodied_r_ros.sim.runs import SimArmConfig
-    from embodied_r_ros.types.deltas import SemanticDelta
-    from embodied_r_ros.types.geometry import Intrinsics, Position
 
     Sight = Callable[[SimulatedArm], tuple[SeenThing, ...]]
 

@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.candidates import SeenThing
-from embodied_r_ros.episodes.demonstrations import CAMERA_FRAME
+from embodied_r_ros.arm.demonstration_bag import CAMERA_FRAME
+from embodied_r_ros.core.types.geometry import (
+    BODY_FROM_OPTICAL,
+    Pose,
+    quaternion_from_matrix,
+)
 from embodied_r_ros.sim.arm.tasks import (
     BLOCK_HALF_M,
     COLOURS,
@@ -25,18 +30,13 @@ from embodied_r_ros.sim.arm.tasks import (
     TASKS,
     Waypoint,
 )
-from embodied_r_ros.types.geometry import (
-    BODY_FROM_OPTICAL,
-    Pose,
-    quaternion_from_matrix,
-)
 import mujoco
 import numpy as np
 
 if TYPE_CHECKING:
+    from embodied_r_ros.core.types.geometry import Intrinsics
+    from embodied_r_ros.core.types.layout import Vector
     from embodied_r_ros.sim.arm.tasks import ArmScene, TaskThing
-    from embodied_r_ros.types.geometry import Intrinsics
-    from embodied_r_ros.types.layout import Vector
     from numpy.typing import NDArray
 
 TASK_FRAME, BASE_FRAME, TOOL_FRAME = 'table_center', 'base', 'tool'

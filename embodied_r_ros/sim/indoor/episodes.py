@@ -10,30 +10,30 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.message_types import BagMessageFactory
 from embodied_r_ros.bags.messages import camera_info_to_msg, encoded_image_to_msg, odometry_to_msg
-from embodied_r_ros.bags.own_messages import delta_to_msg, keyframe_to_msg, mark_to_msg
 from embodied_r_ros.bags.writer import BagWriter, LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
 from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.common.files import code_version
+from embodied_r_ros.core.types.episodes import EpisodeEvent, EpisodeMark
+from embodied_r_ros.core.types.geometry import NS_PER_S, relative_motion
+from embodied_r_ros.core.types.images import encode_image
+from embodied_r_ros.data.own_messages import delta_to_msg, keyframe_to_msg, mark_to_msg
 from embodied_r_ros.sim.indoor.ground_truth import true_episode
 from embodied_r_ros.sim.indoor.room import UnfitError
 from embodied_r_ros.sim.indoor.scenario import draw_scenario
 from embodied_r_ros.sim.indoor.world import World, WorldRenderer
 from embodied_r_ros.sim.runs import run_episodes
-from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeMark
-from embodied_r_ros.types.geometry import NS_PER_S, relative_motion
-from embodied_r_ros.types.images import encode_image
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from embodied_r_ros.keyframes.selector import Keyframe
+    from embodied_r_ros.core.keyframes.selector import Keyframe
+    from embodied_r_ros.core.types.images import EncodedImage
+    from embodied_r_ros.core.types.layout import Vector
     from embodied_r_ros.sim.indoor.ground_truth import Truth
     from embodied_r_ros.sim.indoor.scenario import Scenario
     from embodied_r_ros.sim.runs import IndoorConfig
-    from embodied_r_ros.types.images import EncodedImage
-    from embodied_r_ros.types.layout import Vector
     from rosbags.interfaces import Qos
 
 CAMERA_FRAME = 'camera_optical_frame'

@@ -11,29 +11,29 @@ from dataclasses import dataclass, replace
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.episodes.ground_truth import ground_truth_deltas
-from embodied_r_ros.keyframes.overlap import covisibility
-from embodied_r_ros.keyframes.selector import Keyframe, KeyframeConfig, KeyframeReason
-from embodied_r_ros.sim.indoor.world import World
-from embodied_r_ros.types.geometry import (
+from embodied_r_ros.core.keyframes.overlap import covisibility
+from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeConfig, KeyframeReason
+from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
     direction_of_vector,
     relative_motion,
     yaw_pitch_roll,
 )
-from embodied_r_ros.types.images import EncodedImage
-from embodied_r_ros.types.layout import ImageTruth, Layout, LayoutObject, ObjectView
+from embodied_r_ros.core.types.images import EncodedImage
+from embodied_r_ros.core.types.layout import ImageTruth, Layout, LayoutObject, ObjectView
+from embodied_r_ros.data.episodes.ground_truth import ground_truth_deltas
+from embodied_r_ros.sim.indoor.world import World
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from embodied_r_ros.core.types.deltas import SemanticDelta
+    from embodied_r_ros.core.types.geometry import Intrinsics, Pose
+    from embodied_r_ros.core.types.layout import Vector
     from embodied_r_ros.sim.indoor.room import RoomThing
     from embodied_r_ros.sim.indoor.scenario import Scenario
     from embodied_r_ros.sim.runs import IndoorConfig
-    from embodied_r_ros.types.deltas import SemanticDelta
-    from embodied_r_ros.types.geometry import Intrinsics, Pose
-    from embodied_r_ros.types.layout import Vector
     from numpy.typing import NDArray
 
 _DEPTH_WIDTH_PX = 64  # of the depth images that decide the overlap

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
 import cv2
+from embodied_r_ros.apps.sheet import Line, text_block
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.view.sheet import Line, text_block
 import mujoco
 import numpy as np
 
 if TYPE_CHECKING:
+    from embodied_r_ros.core.types.layout import Vector
     from embodied_r_ros.sim.indoor.room import Box, Room, RoomThing
-    from embodied_r_ros.types.layout import Vector
     from numpy.typing import NDArray
 
 PIXELS_PER_M = 96

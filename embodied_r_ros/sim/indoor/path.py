@@ -8,15 +8,15 @@ from functools import cached_property
 import math
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.core.types.layout import ImageTruth
 from embodied_r_ros.sim.indoor.room import UnfitError
-from embodied_r_ros.types.layout import ImageTruth
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from embodied_r_ros.core.types.layout import Vector
     from embodied_r_ros.sim.indoor.room import Room
-    from embodied_r_ros.types.layout import Vector
     from numpy.typing import NDArray
 
 HEIGHTS_M = (0.4, 1.6)

@@ -13,14 +13,14 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError
-from embodied_r_ros.types.vocabulary import COLOURS, HUES, item_label, SHAPES
+from embodied_r_ros.core.types.vocabulary import COLOURS, HUES, item_label, SHAPES
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.types.layout import Vector
-    from embodied_r_ros.types.vocabulary import Colour
+    from embodied_r_ros.core.types.layout import Vector
+    from embodied_r_ros.core.types.vocabulary import Colour
     from numpy.typing import NDArray
 
 _ATTEMPTS = 40  # per piece, before the room is given up

@@ -7,6 +7,13 @@ from dataclasses import dataclass, replace
 import math
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.core.types.geometry import (
+    NS_PER_S,
+    Pose,
+    quaternion_from_matrix,
+    rotation_from_ypr,
+)
+from embodied_r_ros.core.types.layout import Span
 from embodied_r_ros.sim.indoor.path import (
     draw_path,
     is_before_eyes,
@@ -14,17 +21,15 @@ from embodied_r_ros.sim.indoor.path import (
     with_way_back,
 )
 from embodied_r_ros.sim.indoor.room import furnished_room, possible_labels
-from embodied_r_ros.types.geometry import NS_PER_S, Pose, quaternion_from_matrix, rotation_from_ypr
-from embodied_r_ros.types.layout import Span
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from embodied_r_ros.core.types.layout import Vector
     from embodied_r_ros.sim.indoor.path import CameraPath
     from embodied_r_ros.sim.indoor.room import Room, RoomThing
     from embodied_r_ros.sim.runs import IndoorConfig
-    from embodied_r_ros.types.layout import Vector
 
 Track = tuple[Span, ...]
 _COUNTS = {0: 0.1, 1: 0.3, 2: 0.35, 3: 0.25}  # share of episodes with so many events

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 import math
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.keyframes.overlap import pixel_rays
+from embodied_r_ros.core.keyframes.overlap import pixel_rays
+from embodied_r_ros.core.types.geometry import BODY_FROM_OPTICAL
 from embodied_r_ros.sim.indoor.model import FAR_M, room_model, thing_name
-from embodied_r_ros.types.geometry import BODY_FROM_OPTICAL
 import mujoco
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from embodied_r_ros.core.types.geometry import Intrinsics, Pose
+    from embodied_r_ros.core.types.layout import Vector
     from embodied_r_ros.sim.indoor.room import Room
-    from embodied_r_ros.types.geometry import Intrinsics, Pose
-    from embodied_r_ros.types.layout import Vector
     from numpy.typing import NDArray
 
 _AWAY: Vector = (0.0, 0.0, -10.0)  # absent things wait under the floor

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.untrusted import as_data
-from embodied_r_ros.reasoning.prompts import Prompt
-from embodied_r_ros.scene.memory import SceneText
-from embodied_r_ros.types.answers import Sampling
+from embodied_r_ros.core.reasoning.prompts import Prompt
+from embodied_r_ros.core.scene.memory import SceneText
+from embodied_r_ros.core.types.answers import Sampling
 
 from training.eval.benchmarks.questions import (
     as_list,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from embodied_r_ros.chat.cache import ReplyCache
+    from embodied_r_ros.core.chat.cache import ReplyCache
 
 JUDGE_SAMPLING = Sampling(0.0, 1.0, max_tokens=32, seed=0)
 _LOWEST, _HIGHEST = 1, 5

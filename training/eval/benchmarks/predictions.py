@@ -19,20 +19,20 @@ from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
 import embodied_r_ros
-from embodied_r_ros.chat.cache import cache_key
 from embodied_r_ros.common.errors import EmbodiedRError, InputError, ModelError
 from embodied_r_ros.common.files import write_whole
-from embodied_r_ros.episodes.inspect import bag_digest
-from embodied_r_ros.episodes.offline import Seer
-from embodied_r_ros.keyframes.selector import KeyframeConfig
-from embodied_r_ros.perception.pipeline import classical_perceiver
-from embodied_r_ros.reasoning.completions import parse_completion
-from embodied_r_ros.reasoning.prompts import build_prompt, Prompt
-from embodied_r_ros.scene.memory import SceneText
-from embodied_r_ros.types.deltas import row_deltas, SemanticDelta
-from embodied_r_ros.types.geometry import NS_PER_S
-from embodied_r_ros.types.images import EncodedImage, image_format
-from embodied_r_ros.types.landmarks import read_scene_map, SceneMap
+from embodied_r_ros.core.chat.cache import cache_key
+from embodied_r_ros.core.keyframes.selector import KeyframeConfig
+from embodied_r_ros.core.pipeline import classical_perceiver
+from embodied_r_ros.core.reasoning.completions import parse_completion
+from embodied_r_ros.core.reasoning.prompts import build_prompt, Prompt
+from embodied_r_ros.core.scene.memory import SceneText
+from embodied_r_ros.core.types.deltas import row_deltas, SemanticDelta
+from embodied_r_ros.core.types.geometry import NS_PER_S
+from embodied_r_ros.core.types.images import EncodedImage, image_format
+from embodied_r_ros.core.types.landmarks import read_scene_map, SceneMap
+from embodied_r_ros.data.episodes.inspect import bag_digest
+from embodied_r_ros.data.episodes.offline import Seer
 from tqdm import tqdm
 
 from training.data.lines import read_lines
@@ -42,10 +42,10 @@ from training.eval.generation import generate
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from embodied_r_ros.chat.cache import ReplyCache
-    from embodied_r_ros.scene.memory import MemoryConfig
-    from embodied_r_ros.types.answers import Sampling
-    from embodied_r_ros.types.images import StampedImage
+    from embodied_r_ros.core.chat.cache import ReplyCache
+    from embodied_r_ros.core.scene.memory import MemoryConfig
+    from embodied_r_ros.core.types.answers import Sampling
+    from embodied_r_ros.core.types.images import StampedImage
 
     from training.eval.benchmarks.questions import BenchmarkQuestion, VideoPart
 

@@ -21,8 +21,8 @@ import sys
 from tokenize import generate_tokens, NL, STRING, TokenError
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.arm.import_parquet import ParquetFile
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.episodes.import_parquet import ParquetFile
 
 from training.data.lines import read_lines
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from embodied_r_ros.chat.cache import ReplyCache
+    from embodied_r_ros.core.chat.cache import ReplyCache
 
 Record = Mapping[str, Any]
 JudgedScores = Callable[

@@ -15,7 +15,7 @@ from training.eval.statistics import bootstrap_interval, interval_over_groups
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from embodied_r_ros.chat.cache import ReplyCache
+    from embodied_r_ros.core.chat.cache import ReplyCache
 
     from training.eval.benchmarks.questions import Benchmark, BenchmarkQuestion
 

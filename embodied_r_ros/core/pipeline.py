@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From images to semantic deltas offline: the same keyframing and perception as live.
+
+Images are read one at a time and keyframes held a few at a time, so that memory does not depend on
+the length of a recording.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from itertools import chain, islice, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.common.errors import InputError, ModelError
+from embodied_r_ros.common.work import IMAGES, KEYFRAMES, METER
+from embodied_r_ros.core.chat.client import HttpChatClient
+from embodied_r_ros.core.keyframes.selector import KeyframeConfig, KeyframeExtractor
+from embodied_r_ros.core.perception.classical import ClassicalPerceiver
+from embodied_r_ros.core.perception.detector import Detector, DetectorPerceiver
+from embodied_r_ros.core.perception.perceiver import perceive_all
+from embodied_r_ros.core.perception.vlm import VlmPerceiver
+from embodied_r_ros.core.types.deltas import Rung
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from embodied_r_ros.core.chat.settings import ChatConfig
+    from embodied_r_ros.core.keyframes.selector import Keyframe
+    from embodied_r_ros.core.perception.classical import ClassicalConfig
+    from embodied_r_ros.core.perception.detector import DetectorConfig
+    from embodied_r_ros.core.perception.perceiver import Perceiver
+    from embodied_r_ros.core.perception.vlm import VlmConfig
+    from embodied_r_ros.core.types.deltas import SemanticDelta
+    from embodied_r_ros.core.types.images import StampedImage
+
+_LOOK_AHEAD = 16  # keyframes from which a camera without intrinsics is learned first
+
+
+def classical_perceiver(config: ClassicalConfig | None = None) -> Perceiver:
+    """The perceiver that needs no model, as the primary one."""
+    return ClassicalPerceiver(config, Rung.PRIMARY)
+
+
+def detector_perceiver(
+    detector: DetectorConfig, config: ClassicalConfig | None = None
+) -> DetectorPerceiver:
+    """The classical perceiver, with names by a detector.
+
+    A process that perceives one recording after the other loads the detector once.
+
+    Raises:
+        ConfigError: The detector cannot be loaded.
+    """
+    path = Path(detector.model).expanduser()
+    changed_ns = path.stat().st_mtime_ns if path.is_file() else 0
+    return DetectorPerceiver(_loaded(detector, changed_ns), config)
+
+
+@lru_cache(maxsize=1)
+def _loaded(detector: DetectorConfig, changed_ns: int) -> Detector:
+    """The detector in a file as it is since that time [ns]; it remembers nothing of images."""
+    del changed_ns
+    return Detector(detector)
+
+
+def vlm_perceiver(
+    chat: ChatConfig, vlm: VlmConfig | None = None, detector: DetectorPerceiver | None = None
+) -> Perceiver:
+    """A vision-language model whose server answers, and a detector whose things it names.
+
+    Raises:
+        InputError: It does not.
+    """
+    perceiver = VlmPerceiver(HttpChatClient(chat), vlm, detector=detector)
+    try:
+        perceiver.info()
+    except ModelError as error:
+        raise InputError(str(error)) from None
+    return perceiver
+
+
+def keyframes_of(
+    images: Iterable[StampedImage],
+    config: KeyframeConfig | None = None,
+    *,
+    with_last: bool = False,
+) -> Iterator[Keyframe]:
+    """Choose the keyframes of a stream of images.
+
+    Args:
+        images: Of one camera, in order.
+        config: When an image becomes a keyframe.
+        with_last: Whether the last one is a keyframe too: what is asked "now" is asked there.
+    """
+    extractor = KeyframeExtractor(config)
+    for image, is_last in _with_end(images) if with_last else ((image, False) for image in images):
+        METER.add(IMAGES)
+        _, keyframe = extractor.process(image, is_last=is_last)
+        if keyframe:
+            METER.add(KEYFRAMES)
+            yield keyframe
+
+
+def _with_end(images: Iterable[StampedImage]) -> Iterator[tuple[StampedImage, bool]]:
+    """The images, and whether each is the last one."""
+    for image, following in pairwise(chain(images, [None])):
+        assert image is not None
+        yield image, following is None
+
+
+def perceive_images(
+    images: Iterable[StampedImage],
+    perceiver: Perceiver,
+    config: KeyframeConfig | None = None,
+    in_flight: int = 2,
+) -> Iterator[SemanticDelta]:
+    """Perceive a stream of images: one delta per keyframe, in order.
+
+    Args:
+        images: Of one camera, in order.
+        perceiver: What perceives.
+        config: When an image becomes a keyframe.
+        in_flight: Pairs that a model gets at the same time.
+    """
+    config = replace(config or KeyframeConfig(), follow_with_pose=not _takes_poses(perceiver))
+    return perceive_keyframes(keyframes_of(images, config), perceiver, in_flight)
+
+
+def perceive_keyframes(
+    keyframes: Iterable[Keyframe], perceiver: Perceiver, in_flight: int = 2
+) -> Iterator[SemanticDelta]:
+    """Perceive the keyframes of one camera: one delta each, in order."""
+    local = perceiver.detector if isinstance(perceiver, VlmPerceiver) else perceiver
+    if isinstance(local, ClassicalPerceiver):
+        # One pair at a time: what it learns of a camera must not depend on which thread is first.
+        return perceive_all(perceiver, _learn_first(local, iter(keyframes)), in_flight=1)
+    return perceive_all(perceiver, keyframes, in_flight)
+
+
+def _takes_poses(perceiver: Perceiver) -> bool:
+    """Whether a perceiver takes the motion between keyframes with poses from these."""
+    if isinstance(perceiver, ClassicalPerceiver):
+        return perceiver.config.use_odometry
+    return isinstance(perceiver, VlmPerceiver)
+
+
+def _learn_first(
+    perceiver: ClassicalPerceiver, keyframes: Iterator[Keyframe]
+) -> Iterator[Keyframe]:
+    """The same keyframes, after a look at the first ones to learn the camera's field of view."""
+    first = list(islice(keyframes, 1))
+    if first and not first[0].intrinsics:
+        first += islice(keyframes, _LOOK_AHEAD - 1)
+        any(perceiver.learn(earlier, later) for earlier, later in pairwise(first))
+    yield from chain(first, keyframes)

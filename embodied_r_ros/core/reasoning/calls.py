@@ -1,0 +1,448 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compact form in which a small model reads a question into calls of the scene's tools.
+
+`Things: chair, sofa, tv / Question: … / Call:` -> ` nearest(sofa; tv, chair)`; several calls are
+joined by ` + `, and `unknown()` stands for what no tool answers. Names are labels of the scene; a
+thing that is not there is named as the question does. What the answer must be (a number, yes or
+no, a side) is not the model's matter: it follows from the words of the question.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from itertools import product
+import re
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.common.untrusted import as_seen
+from embodied_r_ros.core.reasoning.forms import asks_yes_no, unit_of
+from embodied_r_ros.core.reasoning.prompts import Prompt
+from embodied_r_ros.core.reasoning.reading import (
+    Call,
+    excludes,
+    Form,
+    is_foreign,
+    is_order,
+    MISREAD,
+    moment_of,
+    parts_of,
+    read_as,
+    Reading,
+    TURNING,
+)
+from embodied_r_ros.core.scene.memory import SceneText
+from embodied_r_ros.core.scene.names import ANYTHING, find_names, Name, resolve
+from embodied_r_ros.core.scene.tools import ROBOT, START
+from embodied_r_ros.core.types.vocabulary import SHAPES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from embodied_r_ros.core.scene.tools import Scene
+
+CALLS_PROMPT_VERSION = 'calls-1'
+MOST_TOKENS = 96  # of the calls
+UNKNOWN_CALL = Call('unknown', {})
+_MOST_LABELS = 40  # that a prompt lists
+_MOST_CALLS = 4
+_MOST_NAMES = 8
+_WHERE = re.compile(
+    r'\b(?:on|in|at|under|behind|above|of)\s+(?:(?:an?|the|that|this|my|any of the)\s+)?$'
+)
+_TIMES = frozenset({'first', 'last', 'now'})  # where a place should stand
+_LEAST_LIKE = 0.75  # of a word of a name and one of the question
+_JOINT = ' + '
+_CALL = re.compile(r'\s*(\w+)\s*\(([^()]*)\)\s*')
+_NAME = re.compile(r"[\w][\w' -]{0,40}")
+_COUNTED = re.compile(r'\b(?:how many|number|count|tally|total|sum|quantity|amount)\b')
+_NOT_READ = 'I do not understand the question'
+_NO_TOOL = 'I can only tell what was seen, where it is, and how I moved'
+
+
+@dataclass(frozen=True)
+class _Parameter:
+    """A parameter of a tool: names of things, or one of some words."""
+
+    name: str
+    words: tuple[str, ...] = ()  # empty: names of things
+    least: int = 1
+    most: int = 1
+    is_second: bool = False  # stands after the semicolon
+
+    def takes(self, words: Sequence[str]) -> bool:
+        """Whether these words may stand for it."""
+        if self.words:
+            return len(words) >= self.least and set(words) <= set(self.words)
+        return len(words) >= self.least and all(map(_NAME.fullmatch, words))
+
+
+_MANY: dict[str, Any] = {'least': 0, 'most': _MOST_NAMES}
+_SECOND: dict[str, Any] = {'least': 0, 'is_second': True}
+_SIDES = ('all', 'now', 'here', 'ahead', 'left', 'right', 'behind')
+_WHATS = ('turn', 'way', 'displacement', 'height', 'now', 'any')
+_OF_MOVES = ('moved', 'turned', 'tilted', 'rolled')
+_AMONG = _Parameter('among', **{**_MANY, 'is_second': True})
+_TO = _Parameter('to')
+# How a call of each tool is written: `name(parameter; second parameters)`.
+_TOOLS: dict[str, tuple[_Parameter, ...]] = {
+    'things': (_Parameter('scope', _SIDES),),
+    'count': (_Parameter('name'),),
+    'where': (_Parameter('name'), _Parameter('at', **_SECOND), _Parameter('facing', **_SECOND)),
+    'distance': (_Parameter('a'), _Parameter('b', least=0)),
+    'nearest': (_TO, _AMONG),
+    'farthest': (_TO, _AMONG),
+    'size': (
+        _Parameter('name'),
+        _Parameter('dimension', ('longest', 'height', 'width', 'depth'), **_SECOND),
+    ),
+    'floor_area': (),
+    'seen': (_Parameter('name'), _Parameter('sight', ('first', 'last'), is_second=True)),
+    'order': (_Parameter('among', **_MANY),),
+    'motion': (_Parameter('what', _WHATS),),
+    'moves': (
+        _Parameter('what', _OF_MOVES, least=0),
+        _Parameter('which', ('first', 'last'), **_SECOND),
+    ),
+    'colour': (_Parameter('name'),),
+    'visited': (_Parameter('among', **_MANY),),
+    'way_to': (
+        _Parameter('goal'),
+        _Parameter('start', **_SECOND),
+        _Parameter('facing', **_SECOND),
+        _Parameter('via', **{**_MANY, 'is_second': True}),
+    ),
+    'unknown': (),
+}
+# The kinds of `reading` whose questions each tool answers, the first that fits.
+_KINDS = {
+    'count': ('there', 'count'), 'where': ('structure', 'side', 'where'),
+    'distance': ('distance',), 'nearest': ('closer', 'nearest'), 'size': ('size',),
+    'floor_area': ('area',), 'seen': ('seen',), 'order': ('order',), 'colour': ('colour',),
+    'moves': ('moves', 'first_turn'), 'visited': ('visited',),
+    'way_to': ('structure', 'back', 'way_to'), 'things': ('things', 'side'),
+    'turn': ('turn', 'moves'), 'way': ('way',), 'displacement': ('displacement',),
+    'height': ('height',), 'now': ('moving',), 'any': ('moving',),
+}  # fmt: skip
+_FORMS = {
+    'count': Form.NUMBER, 'distance': Form.NUMBER, 'size': Form.NUMBER, 'seen': Form.NUMBER,
+    'floor_area': Form.NUMBER, 'way': Form.NUMBER, 'displacement': Form.NUMBER,
+    'where': Form.PLACE, 'way_to': Form.PLACE, 'turn': Form.PLACE, 'nearest': Form.NAME,
+    'order': Form.LIST, 'visited': Form.LIST, 'things': Form.LIST,
+}  # fmt: skip
+_WHO = frozenset({'person', 'man', 'woman', 'visitor'})
+_IN_UNITS = frozenset({'distance', 'size', 'floor_area', 'motion'})
+
+
+def calls_prompt(question: str, options: Sequence[str], labels: Sequence[str]) -> Prompt:
+    """The prompt of a model that writes calls."""
+    return Prompt('', compact_prompt(question, options, labels), SceneText(''))
+
+
+def compact_prompt(question: str, options: Sequence[str], labels: Sequence[str]) -> str:
+    """What the model reads."""
+    lines = [f'Things: {", ".join(labels)}', f'Question: {" ".join(question.split())}']
+    lines += [f'Options: {"; ".join(options)}'] * bool(options)
+    return '\n'.join([*lines, 'Call:'])
+
+
+def labels_to_list(question: str, options: Sequence[str], scene: Scene) -> list[str]:
+    """The labels that a prompt lists: all, or of many those that are named and the most seen.
+
+    Labels of other characters than names have are left out: they would end the prompt's line, or a
+    rule of the grammar. So are those that give orders.
+    """
+    known = [one for one in scene.labels if _NAME.fullmatch(one) and one == as_seen(one)]
+    if len(known) <= _MOST_LABELS:
+        return known
+    named = [
+        label
+        for text in (question, *options)
+        for name in find_names(text, scene.labels)
+        for label in name.labels
+        if label in known
+    ]
+    return list(dict.fromkeys((*named, *known)))[: max(_MOST_LABELS, len(set(named)))]
+
+
+def format_calls(calls: Sequence[Call]) -> str:
+    """Calls as a model writes them."""
+    return ' ' + _JOINT.join(map(_written, calls))
+
+
+def _written(call: Call) -> str:
+    values = dict(call.arguments)
+    name = 'farthest' if values.pop('farthest', '') else call.tool
+    values = {'to': ROBOT, 'scope': 'all', 'sight': 'last', **values}
+    sides: tuple[list[str], list[str]] = ([], [])
+    for parameter in _TOOLS[name]:
+        value = values.get(parameter.name) or ()
+        sides[parameter.is_second].extend([value] if isinstance(value, str) else value)
+    first, second = map(', '.join, sides)
+    return f'{name}({first}{"; " * bool(second)}{second})'
+
+
+def parse_calls(text: str, labels: Sequence[str]) -> tuple[Call, ...] | None:
+    """The calls that a model wrote; None: a tool or its arguments are not as they must be.
+
+    Args:
+        text: Its completion.
+        labels: The labels of the scene, in whose letters they are named.
+    """
+    known = {label.lower(): label for label in labels}
+    parts = text.strip().splitlines()[0].split('+') if text.strip() else []
+    calls = [_parsed(part, known) for part in parts]
+    if not calls or None in calls or len(calls) > _MOST_CALLS:
+        return None
+    return tuple({str(call): call for call in calls if call is not None}.values())
+
+
+def _parsed(part: str, known: dict[str, str]) -> Call | None:
+    match = _CALL.fullmatch(part)
+    if match is None or match[1] not in _TOOLS or match[2].count(';') > 1:
+        return None
+    sides = [[w.strip().lower() for w in side.split(',')] for side in match[2].split(';')]
+    words = {False: sides[0] if sides[0] != [''] else [], True: [*sides[1:], []][0]}
+    arguments: dict[str, Any] = {}
+    for parameter in _TOOLS[match[1]]:
+        own = words[parameter.is_second][: parameter.most]
+        del words[parameter.is_second][: parameter.most]
+        if not parameter.takes(own):
+            return None
+        if own:
+            named = [known.get(word, word) for word in own]
+            arguments[parameter.name] = named if parameter.most > 1 else named[0]
+    if words[False] or words[True]:
+        return None
+    is_farthest = match[1] == 'farthest'
+    more = {'farthest': 'yes'} if is_farthest else {}
+    return Call('nearest' if is_farthest else match[1], {**arguments, **more})
+
+
+def possible_calls(names: Sequence[str]) -> Iterator[Call]:
+    """Every call that names each of these things once, and maybe the start or the robot."""
+    for tool, parameters in _TOOLS.items():
+        values: list[list[tuple[str, ...]]] = []
+        for parameter in parameters:
+            place = (ROBOT,) if parameter is _TO else (START,) * (not parameter.is_second)
+            each: list[tuple[str, ...]] = [(w,) for w in parameter.words or (*place, *names)]
+            if parameter.most > 1:
+                each = [tuple(names[i:]) for i in range(min(len(names), 3))]
+            values.append([*each, *([()] if parameter.least == 0 else [])])
+        for chosen in product(*values):
+            used = [word for words in chosen for word in words]
+            if any(used.count(name) != 1 for name in names):
+                continue
+            sides: tuple[list[str], list[str]] = ([], [])
+            for parameter, words in zip(parameters, chosen, strict=True):
+                sides[parameter.is_second].extend(words)
+            first, second = map(', '.join, sides)
+            yield from parse_calls(f'{tool}({first}{"; " * bool(second)}{second})', names) or ()
+
+
+def grammar(labels: Sequence[str]) -> str:
+    """A grammar (GBNF of llama.cpp) of the calls that a scene with these labels allows."""
+    lines = [
+        f'root ::= " " call ("{_JOINT}" call){{0,{_MOST_CALLS - 1}}}',
+        f'call ::= {" | ".join(_TOOLS)}'.replace('_', '-'),
+        'name ::= ' + ' | '.join([*(f'"{label}"' for label in labels), 'other']),
+        'other ::= [a-z] [a-z -]{1,24}',  # what is not there
+    ]
+    for tool, parameters in _TOOLS.items():
+        first = _sequence([p for p in parameters if not p.is_second], '')
+        second = _sequence([p for p in parameters if p.is_second], '; ')
+        rule = ' '.join(filter(None, (f'"{tool}("', first, second, '")"')))
+        lines.append(f'{tool} ::= {rule}'.replace(f'{tool} ', f'{tool.replace("_", "-")} ', 1))
+    return '\n'.join(lines)
+
+
+def _sequence(parameters: Sequence[_Parameter], mark: str) -> str:
+    """The rule of the parameters of one side: each may end it from where the rest is optional."""
+    rule = ''
+    for index in reversed(range(len(parameters))):
+        each = parameters[index]
+        value = ' | '.join(f'"{word}"' for word in each.words) if each.words else 'name'
+        before = f'"{mark if index == 0 else ", "}" ' if mark or index else ''
+        more = f' (", " name){{0,{each.most - 1}}}' if each.most > 1 else ''
+        rule = f'{before}({value}){more} {rule}'.rstrip()
+        rule = f'({rule})?' if each.least == 0 else rule
+    return rule
+
+
+# What the answer must be.
+
+
+def read_calls(
+    question: str, options: Sequence[str], labels: Sequence[str], calls: Sequence[Call] | None
+) -> tuple[Reading, ...]:
+    """The readings of a question of which a model wrote the calls; None: it wrote none.
+
+    A reading has a doubt where the calls leave out a thing that the question names.
+    """
+    if is_foreign(question):
+        return (Reading(question, doubt='I read questions in English alone'),)
+    parts = parts_of(question)
+    groups = _groups(calls or (), len(parts))
+    if len(groups) != len(parts):
+        parts, groups = [' '.join(parts)], [tuple(calls or ())]
+    return tuple(
+        _reading(part, question, options, labels, group)
+        for part, group in zip(parts, groups, strict=True)
+    )
+
+
+def _groups(calls: Sequence[Call], count: int) -> list[tuple[Call, ...]]:
+    """Calls by the part of the question that they are of: each, or those of a tool together."""
+    if len(calls) == count:
+        return [(call,) for call in calls]
+    groups: list[tuple[Call, ...]] = []
+    for call in calls:
+        if groups and groups[-1][-1].tool == call.tool:
+            groups[-1] = (*groups[-1], call)
+        else:
+            groups.append((call,))
+    return groups
+
+
+def _reading(
+    part: str,
+    question: str,
+    options: Sequence[str],
+    labels: Sequence[str],
+    calls: tuple[Call, ...],
+) -> Reading:
+    calls = tuple(_without_no_things(call, labels) for call in calls)
+    names: list[Name] = []
+    doubt = _doubt_of_calls(part, options, calls)
+    if not doubt:
+        names, doubt = _names_of(part, question, options, labels, calls)
+    if doubt:
+        return Reading(part, doubt=doubt)
+    if calls[0].tool == 'things' and _COUNTED.search(part):
+        calls = (Call('count', {'name': 'thing'}),)
+    calls = _in_units(calls, unit_of(part))
+    tool, is_yes_no = _what_of(calls[0]), _wants_yes_no(part, options)
+    is_counted = tool == 'count' and _COUNTED.search(part) and not is_yes_no
+    every = ('count',) if is_counted else _KINDS[tool]
+    kinds = [kind for kind in every if not excludes(kind, part)]
+    for kind in kinds:
+        reading = read_as(kind, part, options, labels, names)
+        if reading.is_sure and (reading.is_beyond or _is_of_tilt(reading.calls[0])):
+            return reading
+        if reading.is_sure and reading.calls[0].tool == calls[0].tool:
+            own = _in_units(calls, 'm') if reading.limit and tool == 'distance' else calls
+            own = reading.calls if tool == 'seen' else own
+            reading = replace(reading, calls=own)
+            return replace(reading, moment=moment_of(part, reading))
+    doubt = 'yes or no does not follow from what I can compute' if is_yes_no else ''
+    doubt = doubt if kinds else f'its words are not those of a question of {tool}'
+    form = _FORMS.get(tool, Form.TEXT)
+    reading = Reading(part, tool, calls, form, names=tuple(names), doubt=doubt)
+    return replace(reading, moment=moment_of(part, reading))
+
+
+def _is_of_tilt(call: Call) -> bool:
+    return call.arguments.get('what') in ('tilted', 'rolled')
+
+
+def _what_of(call: Call) -> str:
+    return str(call.arguments['what'] if call.tool == 'motion' else call.tool)
+
+
+def _wants_yes_no(part: str, options: Sequence[str]) -> bool:
+    return asks_yes_no('', options) if options else asks_yes_no(part, ())
+
+
+def _doubt_of_calls(part: str, options: Sequence[str], calls: Sequence[Call]) -> str:
+    """Why calls cannot be what a question asks for, whatever it names; empty: they can."""
+    if not calls or UNKNOWN_CALL in calls:
+        return _NO_TOOL if calls else _NOT_READ
+    first = _what_of(calls[0])
+    is_open = not (options or _wants_yes_no(part, options))
+    is_turn = first == 'moves' and 'what' not in calls[0].arguments and TURNING.search(part)
+    of_robot = [call for call in calls if call.tool not in ('nearest', 'way_to')]
+    doubts = {
+        'that is an order, not a question': is_order(part),
+        f'{MISREAD}asks for the robot itself': ROBOT in map(_first_of, of_robot),
+        'which turn is meant is not clear': is_turn,
+        'whether I moved is no answer to that': is_open and first in ('now', 'any'),
+    }
+    return next((doubt for doubt, holds in doubts.items() if holds), '')
+
+
+def _in_units(calls: Sequence[Call], unit: str) -> tuple[Call, ...]:
+    """Calls with the unit of the question, where they take one."""
+    return tuple(
+        replace(call, arguments={**call.arguments, 'unit': unit})
+        if unit and call.tool in _IN_UNITS
+        else call
+        for call in calls
+    )
+
+
+def _first_of(call: Call) -> Any:
+    return next(iter(call.arguments.values()), None)
+
+
+def _without_no_things(call: Call, labels: Sequence[str]) -> Call:
+    """The call with names of things alone where things and places must stand."""
+    if call.tool == 'where' and call.arguments.get('at') in _TIMES:
+        call = Call('where', {'name': call.arguments['name']})
+    among = call.arguments.get('among') or []
+    known = [word for word in among if word in labels or find_names(word, labels)]
+    if len(known) < 2 or len(known) == len(among):
+        return call
+    return replace(call, arguments={**call.arguments, 'among': known})
+
+
+def _is_said(name: Name, texts: Sequence[str], labels: Sequence[str]) -> bool:
+    """Whether texts name a thing of a call, or have its words or such that resemble them."""
+    if any(set(name.labels) & set(n.labels) for text in texts for n in find_names(text, labels)):
+        return True
+    words = re.findall(r'\w+', ' '.join(texts))
+    own = [w for w in re.findall(r'\w+', name.text) if w not in ANYTHING and w not in SHAPES]
+    return all(get_close_matches(word, words, 1, _LEAST_LIKE) for word in own)
+
+
+def _names_of(
+    part: str,
+    question: str,
+    options: Sequence[str],
+    labels: Sequence[str],
+    calls: Sequence[Call],
+) -> tuple[list[Name], str]:
+    """The names of the calls, where the question has them; and a doubt where they differ."""
+    found = find_names(part, labels)
+    is_of_moves = all(call.tool in ('motion', 'moves') for call in calls)
+    if is_of_moves or any(call.arguments.get('facing') for call in calls):
+        found = [name for name in found if name.kind not in _WHO]  # who stands or moves there
+    rest = list(dict.fromkeys(_named(calls)))
+    own = {word: {word, *resolve(word, labels).labels} for word in rest}
+    names = []
+    for name in found:
+        word = next((w for w in own if own[w] & {name.text, name.kind, *name.labels}), None)
+        if word is not None:
+            names.append(replace(name, text=word))
+            rest = [each for each in rest if each != word]
+        elif name.kind and not _is_aside(name, part, calls):
+            return [], f'{MISREAD}leaves out the {name.text}'
+    end = max((name.end for name in names), default=0)
+    added = [replace(resolve(word, labels), text=word, start=end, end=end) for word in rest]
+    said = [question.lower(), *map(str.lower, options)]
+    unsaid = next((name.text for name in added if not _is_said(name, said, labels)), '')
+    return [*names, *added], f'{MISREAD}adds a {unsaid}' if unsaid else ''
+
+
+def _is_aside(name: Name, part: str, calls: Sequence[Call]) -> bool:
+    """Whether a thing that calls leave out, and the scene has not, only says where another is."""
+    is_of_moves = all(call.tool in ('motion', 'moves') for call in calls)
+    return not name.labels and (is_of_moves or bool(_WHERE.search(part[: name.start])))
+
+
+def _named(calls: Sequence[Call]) -> Iterator[str]:
+    for call in calls:
+        shape = {p.name for p in _TOOLS[call.tool] if not p.words}
+        for key, value in call.arguments.items():
+            if key in shape:
+                words = [value] if isinstance(value, str) else value
+                yield from (word for word in words if word not in (ROBOT, START))

@@ -1,0 +1,462 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`LandmarkMap`: what is where in a place, from semantic deltas one after the other.
+
+Items of one thing become one landmark; it is found again, followed where it moves, and gone where
+its place was in view without it. The map is bounded by the place and not by time: a constant
+amount is kept of each landmark, of the path, and of directions whose distance is not known yet.
+The same deltas and views give the same map, also where it was saved and reloaded in between.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+import json
+import math
+import os
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.files import write_whole
+from embodied_r_ros.common.settings import setting, Settings
+from embodied_r_ros.core.scene.camera import CameraTrack, CameraView, ItemLens, PlaceSight, Sight
+from embodied_r_ros.core.scene.landmark_record import LandmarkRecord
+from embodied_r_ros.core.scene.map_part import (
+    assign,
+    assign_rays,
+    crossing,
+    MapPart,
+    meets,
+    NEIGHBOUR_M,
+)
+from embodied_r_ros.core.scene.sightings import ItemSighting, LabelParts, sighting_of, sound_item
+from embodied_r_ros.core.types.deltas import DeltaKind, ItemStatus
+from embodied_r_ros.core.types.landmarks import LandmarkStatus, SCALE_WORDS, SceneMap
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from embodied_r_ros.core.scene.sightings import Sighting
+    from embodied_r_ros.core.types.deltas import Item, SemanticDelta
+    from embodied_r_ros.core.types.landmarks import PathPoint
+
+STATE_VERSION = 1
+_MOVES_M = 3.0  # a thing that moved by itself is looked for as far from its new place
+_ALIKE = 1.0  # difference of labels up to which a thing elsewhere may be the one that is gone
+_UNSURE_M = 1.0  # of a place, from which on a thing that is not there never was
+
+_STATE, _MAP = 'state.json', 'MAP.json'
+
+
+@dataclass(frozen=True)
+class MapConfig(Settings):
+    """How much a map keeps, and what it doubts."""
+
+    max_landmarks: int = setting(
+        500, 'landmarks at most; the least confident ones are dropped', between=(8, 10000)
+    )
+    max_path_points: int = setting(
+        1000, 'points of the path at most; a longer one is thinned', between=(16, 100000)
+    )
+    max_rays: int = setting(
+        100, 'directions kept until others cross them, at most', between=(0, 1000)
+    )
+    max_speed_m_s: float = setting(
+        5.0, 'a pose that takes more speed than this is a jump [m/s]', between=(0.1, 100)
+    )
+    full_delta_items: int = setting(
+        8, 'a delta with so many items may have left smaller ones out', between=(1, 64)
+    )
+
+
+class LandmarkMap:
+    """A map that grows with each delta. Not for use from several threads."""
+
+    def __init__(self, config: MapConfig | None = None) -> None:
+        """Begin an empty map."""
+        self.config = config or MapConfig()
+        self.counts: Counter[str] = Counter()  # deltas, failed, untrusted, items, unplaced
+        self._track = CameraTrack(self.config.max_speed_m_s)
+        self._lenses: dict[str, ItemLens] = {}
+        self._part = MapPart()
+        self._other: MapPart | None = None  # the richest one that is not connected to it
+
+    def __len__(self) -> int:
+        return len(self._richest.records)
+
+    @property
+    def parts(self) -> int:
+        """How many unconnected parts the camera's way has so far; only the richest is told."""
+        return self._track.part
+
+    @property
+    def path(self) -> tuple[PathPoint, ...]:
+        """The camera's path through what is mapped, also where it has left that part since."""
+        return tuple(self._richest.path)
+
+    @property
+    def _richest(self) -> MapPart:
+        other = self._other
+        return other if other and other.weight > self._part.weight else self._part
+
+    def add(self, delta: SemanticDelta, view: CameraView | None = None) -> bool:
+        """Take a delta in, oldest first.
+
+        Args:
+            delta: What was perceived.
+            view: The pose of its keyframe, where it is known and trusted, with intrinsics and
+                depth; None: the pose follows from the motions of the deltas.
+
+        Returns:
+            False where nothing could be placed: its pose is not known, or its perception failed.
+        """
+        view = view or CameraView()
+        self.counts['deltas'] += 1
+        self.counts['failed'] += delta.kind is DeltaKind.FAILED
+        pose = self._track.follow(delta, view.pose)
+        if pose is None:
+            self.counts['untrusted'] += 1
+            return False
+        if self._track.part != self._part.number:
+            self._other = self._richest if self._richest.path else None
+            self._part = MapPart(self._track.part, pose.frame_id)
+        self._part.pose_scales = Counter(self._track.scales)
+        self._part.note_path(delta.camera, delta.stamp_ns, pose, self.config.max_path_points)
+        if view.depth is not None and view.intrinsics:
+            self._part.plan.look(pose, view.depth, view.intrinsics)
+        if delta.kind is DeltaKind.FAILED:
+            return False
+        delta = replace(delta, items=tuple(map(sound_item, delta.items)))
+        sight = Sight(pose, view, self._lens(delta, view), delta.items)
+        items = [
+            ItemSighting(item, sighting, LabelParts.of(item.label), sight.size_of(item))
+            for item in delta.items
+            if item.status is not ItemStatus.LEFT
+            if (sighting := sighting_of(item, pose, delta.stamp_ns, delta.to_id))
+        ]
+        self._take(delta, items, sight)
+        return True
+
+    def scene_map(self) -> SceneMap:
+        """The map as others get it: of the richest part.
+
+        Its path ends where the camera is now. Where the camera has left that part, and nothing
+        says how the two are connected, it has none.
+        """
+        part = self._richest
+        landmarks = tuple(record.landmark() for record in part.records)
+        path = self.path if part is self._part else ()
+        return SceneMap(landmarks, path, part.frame_id, part.plan.area_m2, part.scale)
+
+    def summary(self) -> str:
+        """The map in one line: how much there is, what its metres rest on, what is missing."""
+        part, counts = self._richest, self.counts
+        gone = sum(record.status is LandmarkStatus.GONE for record in part.records)
+        words = [
+            f'{len(part.records)} landmarks, {gone} of them gone',
+            f'metres rest on {SCALE_WORDS[part.scale]}',
+            f'{counts["unplaced"]} of {counts["items"]} items have no place',
+        ]
+        if counts['untrusted']:
+            words.append(f'{counts["untrusted"]} of {counts["deltas"]} deltas have no pose')
+        if counts['failed']:
+            words.append(f'{counts["failed"]} of {counts["deltas"]} keyframes were not perceived')
+        if self.parts > 1:
+            words.append(f'the way is known in {self.parts} parts, of which the richest is told')
+        if part is not self._part:
+            words.append('the camera is in another one: where it is now is not known')
+        return '; '.join(words)
+
+    def _lens(self, delta: SemanticDelta, view: CameraView) -> tuple[float, float] | None:
+        if view.intrinsics:
+            return None
+        lens = self._lenses.setdefault(delta.camera, ItemLens())
+        lens.learn(delta.items)
+        return lens.focal_shares
+
+    def _take(self, delta: SemanticDelta, items: Sequence[ItemSighting], sight: Sight) -> None:
+        part = self._part
+        placed = [one for one in items if one.sighting.is_placed]
+        claimed: dict[int, LandmarkRecord] = {}  # by id
+        rest: list[ItemSighting] = []
+        partners = dict(assign(placed, part.records))
+        for row, one in enumerate(placed):
+            part.item_scales[one.item.scale] += 1
+            record = part.records[partners[row]] if row in partners else None
+            if record is None:
+                rest.append(one)
+                continue
+            (record.move if _shows_move(one) else record.see)(one)
+            claimed[record.id] = record
+        self._take_moved(delta, rest, claimed, sight)
+        unplaced = self._take_rays([o for o in items if not o.sighting.is_placed], claimed)
+        for one in rest:
+            if one.item.status is ItemStatus.MOVED and one.sighting.is_cut:
+                continue  # known by its pair of keyframes, and not where it seems to be
+            record = self._new_record(one.sighting)
+            record.see(one)
+            claimed[record.id] = record
+        self._cross(unplaced, claimed)
+        for record in claimed.values():
+            self._date_back(record)
+        self.counts['items'] += len(items)
+        _keep_apart(list(claimed.values()))
+        self._note_misses(claimed, sight, delta.items)
+        self._tidy_up(claimed)
+
+    def _take_rays(
+        self, rays: Sequence[ItemSighting], claimed: dict[int, LandmarkRecord]
+    ) -> list[ItemSighting]:
+        """Let directions support the landmarks that they meet; returns those that meet none."""
+        free = [record for record in self._part.records if record.id not in claimed]
+        partners = dict(assign_rays(rays, free))
+        for row, column in partners.items():
+            free[column].see(rays[row])
+            claimed[free[column].id] = free[column]
+        return [one for row, one in enumerate(rays) if row not in partners]
+
+    def _take_moved(
+        self,
+        delta: SemanticDelta,
+        rest: list[ItemSighting],
+        claimed: dict[int, LandmarkRecord],
+        sight: Sight,
+    ) -> None:
+        """Find the landmarks that are now elsewhere; what is left in `rest` is new."""
+        for one in list(rest):
+            free = [r for r in self._part.records if r.id not in claimed]
+            alike = [r for r in free if one.label.difference(r.label) <= _ALIKE]
+            twins = [o for o in rest if one.label.difference(o.label) <= _ALIKE]
+            if _shows_move(one):
+                record = _last_seen(alike, delta.from_stamp_ns, one.sighting)
+            else:
+                left = [r for r in alike if _has_left(r, sight)]
+                record = left[0] if len(left) == len(twins) == 1 else None
+            if record:
+                record.move(one)
+                claimed[record.id] = record
+                rest.remove(one)
+
+    def _cross(self, unplaced: Sequence[ItemSighting], claimed: dict[int, LandmarkRecord]) -> None:
+        """Place directions that earlier ones cross, and keep the others for later."""
+        part = self._part
+        for one in unplaced:
+            meeting = crossing(one, part.rays)
+            if meeting is None:
+                self.counts['unplaced'] += 1
+                part.rays = [*part.rays, one][-self.config.max_rays :]
+                continue
+            place, numbers = meeting
+            record = self._new_record(one.sighting)
+            record.position = place
+            for number in sorted(numbers):
+                record.see(part.rays[number])
+                self.counts['unplaced'] -= 1
+            record.see(one)
+            claimed[record.id] = record
+            part.rays = [ray for n, ray in enumerate(part.rays) if n not in numbers]
+
+    def _date_back(self, record: LandmarkRecord) -> None:
+        """Let a thing be first seen where it was, also in which direction alone was known then.
+
+        Such a sighting changes no place: of a thing whose distance is unsure, more than one may
+        lie in a direction.
+        """
+        for ray in self._part.rays:
+            stamp_ns = ray.sighting.stamp_ns
+            if stamp_ns >= record.first_seen_ns or ray.label.difference(record.label):
+                continue
+            fitting = {
+                other.id
+                for other in self._part.records
+                if ray.label.difference(other.label) == 0 and meets(ray.sighting, other.position)
+            }
+            if fitting == {record.id}:
+                record.first_seen_ns = stamp_ns
+
+    def _new_record(self, sighting: Sighting) -> LandmarkRecord:
+        part = self._part
+        record = LandmarkRecord(part.next_id, sighting.position, np.eye(3))
+        part.next_id += 1
+        part.records.append(record)
+        return record
+
+    def _note_misses(
+        self, claimed: dict[int, LandmarkRecord], sight: Sight, items: Sequence[Item]
+    ) -> None:
+        is_full = len(items) >= self.config.full_delta_items
+        sizes_rad = [item.size_rad for item in items if math.isfinite(item.size_rad)]
+        smallest = min(sizes_rad, default=0.0) if is_full else 0.0
+        for record in self._part.records:
+            far_m = float(np.linalg.norm(record.position - sight.origin))
+            if (
+                record.id in claimed
+                or record.status is LandmarkStatus.GONE
+                or far_m > 1.2 * record.farthest_m
+                or record.extent_m < smallest * far_m
+            ):
+                continue
+            shows = sight.of(record.position, record.extent_m)
+            if shows in {PlaceSight.EMPTY, PlaceSight.OPEN}:
+                record.miss(sight.origin, looks_through=shows is PlaceSight.EMPTY)
+
+    def _tidy_up(self, claimed: dict[int, LandmarkRecord]) -> None:
+        """Make one of landmarks that turn out to be one, and drop what is least sure."""
+        part = self._part
+        for record in list(claimed.values()):
+            twin = part.twin(record)
+            if twin and record in part.records:
+                first, second = sorted((record, twin), key=lambda one: one.id)
+                first.absorb(second)
+                part.records.remove(second)
+        for record in [one for one in part.records if one.status is LandmarkStatus.GONE]:
+            heir = part.heir(record)
+            if heir:
+                heir.follow(record)
+                part.records.remove(record)
+            elif record.observations == 1 or record.unsure_m > _UNSURE_M:
+                part.records.remove(record)  # it was a mistake
+        while len(part.records) > self.config.max_landmarks:
+            part.records.remove(
+                min(
+                    part.records,
+                    key=lambda one: (
+                        one.status is LandmarkStatus.PRESENT,
+                        one.confidence,
+                        one.last_seen_ns,
+                        one.id,
+                    ),
+                )
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole state as plain JSON values; a map that is made of it goes on the same."""
+        return {
+            'version': STATE_VERSION,
+            'counts': dict(self.counts),
+            'track': self._track.to_json(),
+            'lenses': {camera: lens.to_json() for camera, lens in self._lenses.items()},
+            'part': self._part.to_json(),
+            'other': self._other and self._other.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, value: Any, config: MapConfig | None = None) -> LandmarkMap:
+        """Make a map of the state that `to_json` gave.
+
+        Raises:
+            InputError: It is none, or of another version.
+        """
+        version = value.get('version') if isinstance(value, dict) else None
+        if version != STATE_VERSION:
+            msg = f'state of a map has version {version!r}: expected {STATE_VERSION}'
+            raise InputError(msg)
+        landmarks = cls(config)
+        try:
+            landmarks.counts = Counter({str(k): int(n) for k, n in value['counts'].items()})
+            landmarks._track.restore(value['track'])
+            for camera, sums in value['lenses'].items():
+                landmarks._lenses.setdefault(str(camera), ItemLens()).restore(sums)
+            landmarks._part = MapPart.from_json(value['part'])
+            landmarks._other = MapPart.from_json(value['other']) if value['other'] else None
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            msg = f'state of a map is unreadable ({error!r}): begin a new one'
+            raise InputError(msg) from None
+        return landmarks
+
+
+def _shows_move(one: ItemSighting) -> bool:
+    """Whether a thing moved by itself: the end of one that an edge cuts off moves without."""
+    return one.item.status is ItemStatus.MOVED and not one.sighting.is_cut
+
+
+def _keep_apart(records: Sequence[LandmarkRecord]) -> None:
+    for one in records:
+        for other in records:
+            if one is not other and math.dist(one.position, other.position) < NEIGHBOUR_M:
+                one.keep_apart(other.id)
+
+
+def _last_seen(
+    records: Sequence[LandmarkRecord], stamp_ns: int, sighting: Sighting
+) -> LandmarkRecord | None:
+    """The nearest landmark that was seen at a stamp, or else the nearest; None: none is near."""
+    near = [
+        (record.last_seen_ns != stamp_ns, math.dist(record.position, sighting.position), record.id)
+        for record in records
+    ]
+    near = [entry for entry in near if entry[1] <= _MOVES_M]
+    best = min(near, default=None)
+    return next((record for record in records if best and record.id == best[2]), None)
+
+
+def _has_left(record: LandmarkRecord, sight: Sight) -> bool:
+    """Whether a landmark is not where it was, by now or by this keyframe."""
+    if record.status is LandmarkStatus.GONE:
+        return True
+    shows = sight.of(record.position, record.extent_m)
+    if shows is PlaceSight.OPEN:
+        return record.is_known_from(sight.origin)
+    return shows is PlaceSight.EMPTY
+
+
+def write_map(folder: Path, state: dict[str, Any], scene_map: SceneMap) -> None:
+    """Write what `LandmarkMap.to_json` and `LandmarkMap.scene_map` gave; each file appears whole.
+
+    Raises:
+        InputError: They cannot be written.
+    """
+    check_folder(folder)
+    write_whole(folder / _STATE, json.dumps(state).encode())
+    write_scene_map(folder / _MAP, scene_map)
+
+
+def check_folder(folder: Path) -> None:
+    """Make the folder of a map, where it is not there.
+
+    Raises:
+        InputError: It is none, or cannot be written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f'cannot write to {folder}: {error.strerror}'
+        raise InputError(msg) from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        msg = f'cannot write to {folder}: give this user the right to, or name another folder'
+        raise InputError(msg)
+
+
+def load_map(folder: Path, config: MapConfig | None = None) -> LandmarkMap:
+    """Read a map that `write_map` wrote, to go on with it; an empty one where there is none.
+
+    A map whose poses are of odometry goes on only in the same run of that odometry: where the
+    first pose is not where the last one was, it begins a new part.
+
+    Raises:
+        InputError: What is there cannot be read.
+    """
+    path = folder / _STATE
+    try:
+        if not path.exists():
+            return LandmarkMap(config)
+        return LandmarkMap.from_json(json.loads(path.read_text(encoding='utf-8')), config)
+    except (OSError, ValueError, RecursionError) as error:
+        msg = f'{path} is no map that can be gone on with: {error}'
+        raise InputError(msg) from None
+
+
+def write_scene_map(path: Path, scene_map: SceneMap) -> None:
+    """Write a MAP.json; it appears whole.
+
+    Raises:
+        InputError: It cannot be written.
+    """
+    write_whole(path, scene_map_text(scene_map))
+
+
+def scene_map_text(scene_map: SceneMap) -> str:
+    """The text of a MAP.json."""
+    return json.dumps(scene_map.to_json(), indent=1) + '\n'

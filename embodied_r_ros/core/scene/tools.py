@@ -1,0 +1,1442 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tools of a scene: functions that compute an answer from what was seen.
+
+A scene is the deltas so far, and a map where there is one. Places come from the map; motion,
+sights, order and counts, and where something is by its last sight, from deltas alone. Each tool
+gives a result with value, unit, words and evidence, or the reason why it is not known. Distances
+are in metres, angles in degrees, bearings positive to the left (REP 103).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import chain, pairwise
+import math
+import re
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.core.scene.map_relations import (
+    age_text,
+    bearing_deg,
+    first_reach_ns,
+    gap_m,
+    level_m,
+    off_path_m,
+    REACH_M,
+    route_turns,
+    turn_deg,
+)
+from embodied_r_ros.core.scene.names import Name, resolve
+from embodied_r_ros.core.scene.sightings import LabelParts
+from embodied_r_ros.core.scene.track import ItemSight, sights_of, Stand, stands_of
+from embodied_r_ros.core.types.deltas import parse_action
+from embodied_r_ros.core.types.geometry import NS_PER_S, wrap_angle_rad, yaw_pitch_roll
+from embodied_r_ros.core.types.landmarks import (
+    Landmark,
+    LandmarkStatus,
+    newest_stamp_ns,
+    PathPoint,
+)
+from embodied_r_ros.core.types.things import other_names, plural, with_article
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from embodied_r_ros.core.types.deltas import SemanticDelta
+    from embodied_r_ros.core.types.geometry import Position
+    from embodied_r_ros.core.types.landmarks import SceneMap
+
+ROBOT, START = 'robot', 'start'  # places that are no things
+WAY = 'way'  # where the robot was nearest
+_VIEW_DEG = 60.0  # across: how much a camera of unknown lens is taken to see
+_AHEAD_NS = NS_PER_S  # a map may be that much ahead of what asks
+_IN_VIEW_NS = NS_PER_S // 2  # what was seen so long ago is still in view
+_SIDE_WORDS = {
+    'ahead': 'ahead of me', 'left': 'to my left', 'right': 'to my right', 'behind': 'behind me',
+}  # fmt: skip
+_SIDES = {'ahead': 0.0, 'left': 90.0, 'right': -90.0, 'behind': 180.0}
+_HALF_SIDE_DEG = 50.0
+_ROUGH = 0.6  # of the distance of middles: sizes of views alone do not give less
+_HERE_NS = 10 * NS_PER_S
+_CLEAR = 1.03  # by which factor the nearest must be nearer
+_MOST_UNKNOWN = 0.25  # share of the turns that may be unknown where the side is clear
+_TURN_DEG = 15.0  # net turns from here on have a side
+_SMALL_TURN_DEG = 5.0  # less is none
+# Share of a move that is upwards: up to which it is level, and from which it rises.
+_LEVEL, _RISING = 0.1, 0.15
+_FEW_UNKNOWN = 0.1  # share of the motions that may be unknown where nothing rose
+_MOVE_M = 0.15
+_SAME_M, _SAME_SHARE = 0.6, 0.25  # sights of one label so near to one another are of one thing
+UNITS = {'m': 1.0, 'cm': 0.01, 'mm': 0.001, 'ft': 0.3048, 'in': 0.0254, 'yd': 0.9144, 'km': 1e3}
+_AXES = {'longest': 'at its longest', 'height': 'high', 'width': 'wide', 'depth': 'deep'}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a result rests on."""
+
+    landmark_ids: tuple[int, ...] = ()
+    delta_ids: tuple[int, ...] = ()  # keyframes whose deltas show it
+    numbers: tuple[int, ...] = ()  # the same deltas as prompts count them, from 1
+    stamps_ns: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a tool computed."""
+
+    tool: str
+    arguments: tuple[str, ...] = ()
+    value: float | str | bool | tuple[str, ...] | None = None  # None: not known
+    unit: str = ''
+    text: str = ''  # a sentence: the value, or why it is not known
+    margin: float = 0.0  # how far a number may be off
+    evidence: Evidence = field(default_factory=Evidence)
+    candidates: tuple[str, ...] = ()  # where a name means several: each of them
+    facts: dict[str, Any] = field(default_factory=dict)  # further numbers, by name
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a value."""
+        return self.value is not None
+
+    @property
+    def number(self) -> float:
+        """A value that is a number; NaN: it is none, or not known."""
+        return self.value if isinstance(self.value, float) else math.nan
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        value = list(self.value) if isinstance(self.value, tuple) else self.value
+        return {
+            'tool': self.tool,
+            'arguments': list(self.arguments),
+            'value': round(value, 3) if isinstance(value, float) else value,
+            'unit': self.unit,
+            'text': self.text,
+            'margin': round(self.margin, 3),
+            'landmarks': list(self.evidence.landmark_ids),
+            'observations': list(self.evidence.numbers),
+            'keyframes': list(self.evidence.delta_ids),
+            'stamps_ns': [str(stamp) for stamp in self.evidence.stamps_ns],
+            'candidates': list(self.candidates),
+        }
+
+
+@dataclass(frozen=True)
+class Thing:
+    """One thing of a scene."""
+
+    label: str
+    position: Position | None = None  # its middle [m]; None: not known
+    size: Position | None = None
+    first_ns: int = 0
+    last_ns: int = 0
+    landmark: Landmark | None = None
+    sights: tuple[ItemSight, ...] = ()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether its place was in view without it."""
+        return self.landmark is not None and self.landmark.status is LandmarkStatus.GONE
+
+    @property
+    def is_dated(self) -> bool:
+        """Whether its stamps are known; those of a video may begin at 0."""
+        return bool(self.last_ns or self.sights)
+
+    def as_landmark(self) -> Landmark:
+        """The thing as one with a place."""
+        assert self.position is not None
+        return self.landmark or Landmark(self.label, self.position, size=self.size)
+
+
+def called(label: str) -> str:
+    """How tools are told a thing by its label: `robot` and `start` alone are places.
+
+    >>> called('chair'), called('robot')
+    ('chair', 'the robot')
+    """
+    return f'the {label}' if label in (ROBOT, START) else label
+
+
+class NotKnownError(Exception):
+    """A tool has no value; the message says why, in words for people."""
+
+    def __init__(self, reason: str, candidates: Sequence[str] = ()) -> None:
+        super().__init__(reason)
+        self.candidates = tuple(candidates)
+
+
+class Scene:
+    """What is known of a place, and the tools that compute from it.
+
+    >>> from embodied_r_ros.core.types.landmarks import Landmark, PathPoint, SceneMap
+    >>> place = SceneMap((Landmark('chair', (2.0, 0.0, 0.5)),), (PathPoint(0, (0, 0, 0.5), 0),))
+    >>> Scene(place=place).where('chair').text
+    'The chair is 2.0 m away, straight ahead.'
+    """
+
+    def __init__(
+        self,
+        deltas: Sequence[SemanticDelta] = (),
+        place: SceneMap | None = None,
+        *,
+        now_ns: int = 0,
+        slack_m: float = 0.0,
+        guesses: bool = True,
+    ) -> None:
+        """See what is known.
+
+        Args:
+            deltas: The deltas, oldest first.
+            place: The map; None: there is none.
+            now_ns: From when ages count, in the clock of the image stamps; 0: the newest stamp.
+            slack_m: How far places may be off [m].
+            guesses: Whether a name may mean more than a label, and what it is called as well.
+        """
+        self.deltas = tuple(deltas)
+        self.place = place if place and (place.landmarks or place.path) else None
+        newest = max((delta.stamp_ns for delta in self.deltas), default=0)
+        of_map = newest_stamp_ns(self.place) if self.place else 0
+        self.now_ns, self._has_clock = now_ns or max(newest, of_map), now_ns > 0
+        self.slack_m = slack_m
+        self._guesses = guesses
+        self._named: dict[str, tuple[Name, list[Thing]]] = {}
+
+    @cached_property
+    def _stands(self) -> dict[int, Stand]:
+        return stands_of(self.deltas)
+
+    @cached_property
+    def _sights(self) -> list[ItemSight]:
+        return sights_of(self.deltas, self._stands)
+
+    @cached_property
+    def path(self) -> tuple[PathPoint, ...]:
+        """The way: of the map, else of the deltas as far back as their places are comparable."""
+        if self.place and self.place.path:
+            return self.place.path
+        if self.place or not self._stands:
+            return ()
+        stands = list(self._stands.values())
+        return tuple(
+            PathPoint(each.stamp_ns, _tuple(each.position), yaw_pitch_roll(each.rotation)[0])
+            for each in stands
+            if each.parts == stands[-1].parts
+        )
+
+    @property
+    def robot(self) -> PathPoint:
+        """Where the robot is.
+
+        Raises:
+            NotKnownError: That is not known.
+        """
+        if not self.path:
+            reason = 'I do not know where I am'
+            raise NotKnownError(f'{reason}: the map has no path' if self.place else reason)
+        return self.path[-1]
+
+    @property
+    def start(self) -> PathPoint:
+        """Where the robot began.
+
+        Raises:
+            NotKnownError: That is not known.
+        """
+        self.robot  # noqa: B018 - refuses where there is no way
+        is_whole = bool(self.place) or len(self.path) == len(self._stands)
+        if not is_whole:
+            reason = 'my way since the start is not known in metres'
+            raise NotKnownError(reason)
+        return self.path[0]
+
+    def at_first(self, name: str = '') -> Scene:
+        """What was known when a thing came into view first; of no name: at the start.
+
+        Raises:
+            NotKnownError: Nothing tells what was seen when.
+        """
+        if not self.deltas:
+            msg = 'I know where things are now, not where they were then'
+            raise NotKnownError(msg)
+        then_ns = self.first_ns(name) if name else self.deltas[0].stamp_ns
+        deltas = tuple(delta for delta in self.deltas if delta.stamp_ns <= then_ns)
+        place = self.place and replace(
+            self.place,
+            landmarks=tuple(
+                replace(each, last_seen_ns=0, status=LandmarkStatus.PRESENT)
+                for each in self.place.landmarks
+                if self._dated(each.first_seen_ns) <= then_ns
+            ),
+            path=tuple(p for p in self.path if p.stamp_ns <= then_ns) or self.path[:1],
+        )
+        return Scene(deltas, place, now_ns=then_ns, slack_m=self.slack_m, guesses=self._guesses)
+
+    @cached_property
+    def all_things(self) -> tuple[Thing, ...]:
+        """Everything that was seen: landmarks, then labels that only deltas have."""
+        landmarks = self.place.landmarks if self.place else ()
+        by_label: dict[str, list[ItemSight]] = {}
+        for sight in self._sights:
+            by_label.setdefault(sight.item.label, []).append(sight)
+        things = [
+            Thing(
+                each.label, each.position, each.size, self._dated(each.first_seen_ns),
+                self._dated(each.last_seen_ns)
+                or max((sight.stamp_ns for sight in by_label.get(each.label, ())), default=0),
+                each, tuple(by_label.get(each.label, ())),
+            )
+            for each in landmarks
+        ]  # fmt: skip
+        known = {landmark.label for landmark in landmarks}
+        for label, sights in by_label.items():
+            if label not in known:
+                things += self._of_sights(label, sights)
+        return tuple(things)
+
+    def _dated(self, stamp_ns: int) -> int:
+        """A stamp of the map; 0 where it has not come yet: it is of a clock that went back."""
+        return 0 if self._has_clock and stamp_ns > self.now_ns + _AHEAD_NS else stamp_ns
+
+    def _of_sights(self, label: str, sights: list[ItemSight]) -> list[Thing]:
+        """The things of a label that has no landmark: at least as many as were in view at once."""
+        groups: list[list[ItemSight]] = []
+        for sight in sights:
+            near = [group for group in groups if _is_same(group, sight)]
+            best = min(near, key=lambda group: _unlike(group[-1], sight), default=None)
+            if best is None:
+                groups.append([sight])
+            else:
+                best.append(sight)
+        has_map = self.place is not None
+        return [
+            Thing(
+                label,
+                None if has_map else self._place_of(group),
+                None,
+                group[0].stamp_ns,
+                group[-1].stamp_ns,
+                sights=tuple(group),
+            )
+            for group in groups
+        ]
+
+    def _place_of(self, group: Sequence[ItemSight]) -> Position | None:
+        """Where a thing is in the axes of the way, by its last sight with a distance."""
+        parts = self._last_stand.parts if self._last_stand else None
+        for sight in reversed(group):
+            if sight.stand and sight.stand.parts == parts and sight.position is not None:
+                return _tuple(sight.position)
+        return None
+
+    @property
+    def _last_stand(self) -> Stand | None:
+        return next(reversed(self._stands.values()), None)
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """All labels, each once."""
+        return tuple(dict.fromkeys(thing.label for thing in self.all_things))
+
+    @cached_property
+    def coverage(self) -> float:
+        """Share of the directions around that were in view, 0..1; NaN: not known."""
+        yaws = [point.yaw_rad for point in self.path]
+        if not yaws:
+            return math.nan
+        seen = {
+            (round(math.degrees(yaw)) + off) % 360
+            for yaw in yaws
+            for off in range(-int(_VIEW_DEG / 2), int(_VIEW_DEG / 2))
+        }
+        return len(seen) / 360
+
+    def named(self, words: str, *, gone: bool = False) -> tuple[Name, list[Thing]]:
+        """The things that some words name, present ones alone unless `gone`.
+
+        Raises:
+            NotKnownError: None was seen, or its colour is not known; the message says which.
+        """
+        if not words.strip():
+            msg = 'no thing was named'
+            raise NotKnownError(msg)
+        name, things = self._meant(words)
+        there = [thing for thing in things if gone or not thing.is_gone]
+        if there:
+            return name, there
+        if things:
+            age = self._ago(max(thing.last_ns for thing in things))
+            msg = f'the {things[0].label} is gone: its place was in view without it{age}'
+            raise NotKnownError(msg)
+        if name.colour and name.kind:
+            plain = resolve(name.kind, self.labels)
+            if any(not LabelParts.of(label).colour for label in plain.labels):
+                msg = f'I have seen {with_article(name.kind)}, and do not know its colour'
+                raise NotKnownError(msg)
+        raise NotKnownError(self._not_seen(name.text))
+
+    def _meant(self, words: str) -> tuple[Name, list[Thing]]:
+        if words not in self._named:
+            name = resolve(words, self.labels)
+            if not self._guesses:
+                name = replace(name, labels=_certain(words, name))
+            things = [thing for thing in self.all_things if thing.label in name.labels]
+            self._named[words] = name, things
+        return self._named[words]
+
+    def _not_seen(self, words: str) -> str:
+        share = self.coverage
+        known = f'; {100 * share:.0f} % of the surroundings were in view' if share == share else ''
+        return f'I have not seen {_some(words)}{known}'
+
+    def _only(self, words: str) -> tuple[Thing, tuple[str, ...]]:
+        """The thing with a place that words name; of several the nearest, all told.
+
+        Raises:
+            NotKnownError: There is none, or it has no place.
+        """
+        _, things = self.named(words)
+        placed = [thing for thing in things if thing.position is not None]
+        if not placed:
+            raise NotKnownError(self._no_place(things[0]))
+        if len(placed) > 1 and self.path:
+            at = self.path[-1].position
+            placed.sort(key=lambda thing: math.dist(thing.position or at, at))
+        several = tuple(self._describe(thing) for thing in placed) if len(placed) > 1 else ()
+        return placed[0], several
+
+    def _no_place(self, thing: Thing) -> str:
+        last = thing.sights[-1] if thing.sights else None
+        bearing = last.item.bearing_rad if last else math.nan
+        where = f', {_direction(math.degrees(bearing))} then' if bearing == bearing else ''
+        age = self._ago(thing.last_ns)
+        return (
+            f'the {thing.label} was seen{age}{where}, and nothing tells how far I have moved since'
+        )
+
+    def _describe(self, thing: Thing) -> str:
+        if thing.position is None or not self.path:
+            return thing.label
+        away = math.dist(self.path[-1].position, thing.position)
+        side = _direction(bearing_deg(self.path[-1], thing.position))
+        return f'the {thing.label} {away:.1f} m away, {side}'
+
+    def _ago(self, stamp_ns: int) -> str:
+        return f' {age_text(self.now_ns - stamp_ns)} ago' if stamp_ns else ''
+
+    def _evidence(self, things: Iterable[Thing]) -> Evidence:
+        ids: list[int] = []
+        keyframes: list[int] = []
+        numbers: list[int] = []
+        stamps: list[int] = []
+        for thing in things:
+            if thing.landmark:
+                ids.append(thing.landmark.id)
+                keyframes += thing.landmark.keyframe_ids[:1]
+                stamps.append(thing.landmark.last_seen_ns)
+            for sight in thing.sights[-1:]:
+                keyframes.append(sight.delta_id)
+                numbers.append(sight.number)
+                stamps.append(sight.stamp_ns)
+        unique = [tuple(dict.fromkeys(each)) for each in (ids, keyframes, numbers, stamps)]
+        return Evidence(*unique)
+
+    def _evidence_of_first(self, things: Sequence[Thing]) -> Evidence:
+        """What shows when things came into view first."""
+        ids = tuple(thing.landmark.id for thing in things if thing.landmark)
+        stamps = tuple(dict.fromkeys(thing.first_ns for thing in things))
+        shown = [(n, d) for n, d in enumerate(self.deltas, 1) if d.stamp_ns in stamps]
+        keyframes = tuple(delta.to_id for _, delta in shown)
+        return Evidence(ids, keyframes, tuple(number for number, _ in shown), stamps)
+
+    # The tools. Names may be in a person's words; `robot` and `start` are places as well.
+
+    def things(self, scope: str = 'all') -> Result:
+        """What was seen: everything, or what is in view now or was just now.
+
+        Args:
+            scope: 'all', 'now', 'here' (in view within the last 10 s), or a side of the robot:
+                'ahead', 'left', 'right', 'behind'.
+        """
+        now = [thing for thing in self.all_things if self._is_in_view(thing)]
+        every = [thing for thing in self.all_things if not thing.is_gone]
+        here = [t for t in every if t.last_ns and self.now_ns - t.last_ns <= _HERE_NS]
+        chosen = {'now': now, 'here': here}.get(scope, every)
+        if scope in _SIDES:
+            return self._on_side(scope, every)
+        if not self.deltas and not self.place:
+            return _unknown('things', (scope,), 'nothing was seen yet')
+        if not chosen:
+            where = {'now': ' now', 'here': ' in the last seconds'}.get(scope, '')
+            return _unknown('things', (scope,), f'I recognised nothing{where}')
+        told = [_listed([self._describe(thing) for thing in now], 'In view now') if now else '']
+        if scope != 'now':
+            counts = [_counted(label, chosen) for label in _by_count(chosen)]
+            told.append(_listed(counts, 'Seen in all' if scope == 'all' else 'Just now'))
+        text = ' '.join(f'{part}.' for part in told if part)
+        labels = tuple(dict.fromkeys(thing.label for thing in chosen))
+        return Result(
+            'things', (scope,), labels, text=text, evidence=self._evidence(chosen),
+            facts={'now': tuple(dict.fromkeys(thing.label for thing in now))},
+        )  # fmt: skip
+
+    def _on_side(self, side: str, things: Sequence[Thing]) -> Result:
+        if not self.path:
+            return _unknown('things', (side,), 'I do not know where I am')
+        now, middle = self.path[-1], _SIDES[side]
+        placed = [thing for thing in things if thing.position is not None]
+        own = [
+            t
+            for t in placed
+            if abs((bearing_deg(now, _at(t)) - middle + 180) % 360 - 180) <= _HALF_SIDE_DEG
+        ]
+        own.sort(key=lambda thing: math.dist(_at(thing), now.position))
+        if side == 'ahead':  # what is in view is ahead, wherever it is
+            own += [t for t in things if t.position is None and self._is_in_view(t)]
+        if not own:
+            return _unknown('things', (side,), f'I know of nothing {_SIDE_WORDS[side]}')
+        labels = tuple(dict.fromkeys(thing.label for thing in own))
+        text = f'{side.capitalize()}: {"; ".join(map(self._describe, own))}.'
+        return Result('things', (side,), labels, text=text, evidence=self._evidence(own))
+
+    def _is_in_view(self, thing: Thing) -> bool:
+        if thing.is_gone or not thing.is_dated:
+            return False
+        newest = max((delta.stamp_ns for delta in self.deltas), default=self.now_ns)
+        return newest - thing.last_ns <= _IN_VIEW_NS
+
+    def count(self, name: str) -> Result:
+        """How many things of a name were seen.
+
+        Args:
+            name: Their name, such as 'chairs'.
+        """
+        found, _ = self._meant(name)
+        try:
+            _, things = self.named(name, gone=True)
+        except NotKnownError as error:
+            if found.colour and 'colour' in str(error):
+                return _unknown('count', (name,), str(error))
+            text = _sentence(str(error))
+            return Result('count', (name,), 0.0, text=text, facts={'names': (found.in_words,)})
+        pieces = 0
+        if not (found.kind or found.shape):
+            whole = _without_pieces(things)
+            pieces, things = len(things) - len(whole), whole if found.colour else things
+        there = [thing for thing in things if not thing.is_gone]
+        gone = len(things) - len(there)
+        words = _number_of(things[0].label if len(found.labels) == 1 else found.in_words, things)
+        also = f', {gone} of them gone since' if gone else ''
+        places = [self._describe(thing) for thing in there if thing.position is not None]
+        where = f': {"; ".join(places)}' if 0 < len(places) <= 4 and self.path else ''
+        facts = {'there': len(there), 'names': found.labels, 'pieces': pieces}
+        return Result(
+            'count', (name,), float(len(things)), text=f'I have seen {words}{also}{where}.',
+            evidence=self._evidence(things), facts=facts,
+        )  # fmt: skip
+
+    def where(self, name: str, at: str = ROBOT, facing: str = '') -> Result:
+        """In which direction a thing is, and how far away.
+
+        Args:
+            name: The thing, or 'start'.
+            at: From where: 'robot', 'start' or a thing.
+            facing: What who stands there looks at; empty: as the robot does or did there.
+        """
+        return self._try('where', (name, at, facing), lambda: self._where(name, at, facing))
+
+    def _where(self, name: str, at: str, facing: str) -> Result:
+        if at == ROBOT and not facing and name != START:
+            direct = self._in_sight(name)
+            if direct:
+                return direct
+        if facing:
+            return self._from_stance(name, at, facing)
+        target, several, things = self._target(name)
+        origin = self.start if at == START else self.robot
+        if at not in (ROBOT, START):
+            msg = f'from the {at}, say what you face: directions need a view'
+            raise NotKnownError(msg)
+        degrees, metres = bearing_deg(origin, target), math.dist(origin.position, target)
+        label = things[0].label if things else 'start'
+        age = self._last_seen_text(things[0]) if things else ''
+        text = f'The {label} is {metres:.1f} m away, {_direction(degrees)}{age}.'
+        if level_m(origin.position, target) < 0.3 and not things:
+            text = 'The start is right here.'
+        if several:
+            text = f'There are {len(several)}: {"; ".join(several)}.'
+        facts = {
+            'bearing_deg': degrees,
+            'distance_m': metres,
+            'level_m': level_m(origin.position, target),
+            'slack_deg': 2 * self._slack_deg(level_m(origin.position, target)),
+        }
+        margin = max(5.0, facts['slack_deg'])
+        return Result('where', (name, at, facing), degrees, 'deg', text, margin,
+                      self._evidence(things), several, facts)  # fmt: skip
+
+    def _from_stance(self, name: str, at: str, facing: str) -> Result:
+        """Where a thing is for who stands at one and faces another."""
+        (a, many_a, at_things), (b, many_b, to_things) = self._target(at), self._target(facing)
+        target, many, things = self._target(name)
+        least_m = min(level_m(a, b), level_m(a, target))
+        if least_m < 1e-6:
+            msg = f'{at}, {facing} and {name} are not apart'
+            raise NotKnownError(msg)
+        degrees = turn_deg(a, b, target)
+        text = f'For who stands at the {at} and faces the {facing}, the {name} is '
+        text += f'{_direction(degrees)}.'
+        evidence = self._evidence([*at_things, *to_things, *things])
+        slack = 2 * (self._slack_deg(level_m(a, b)) + self._slack_deg(level_m(a, target)))
+        facts = {'bearing_deg': degrees, 'slack_deg': slack, 'level_m': least_m}
+        arguments = (name, at, facing)
+        several = (*many_a, *many_b, *many)
+        if several:
+            text += f' There are {len(several)}: {"; ".join(several)}.'
+        return Result('where', arguments, degrees, 'deg', text, 5.0, evidence, several, facts)
+
+    def _in_sight(self, name: str) -> Result | None:
+        """Where a thing is that the newest delta shows, or was before turns alone; None: neither.
+
+        For a scene whose way has no metres.
+        """
+        if self.path and self.place:
+            return None
+        _, things = self.named(name)
+        placed = [thing for thing in things if thing.position is not None]
+        last = self._last_stand
+        if placed or last is None:
+            return None
+        shown = [(t, t.sights[-1]) for t in things if t.sights]
+        fresh = [(t, s) for t, s in shown if s.stand and s.stand.parts == last.parts]
+        if not fresh:
+            return None
+        thing, sight = max(fresh, key=lambda pair: pair[1].stamp_ns)
+        assert sight.stand is not None
+        moved = float(np.linalg.norm(last.position - sight.stand.position))
+        bearing = sight.item.bearing_rad
+        if bearing != bearing or moved > _MOVE_M:
+            return None
+        turned = yaw_pitch_roll(sight.stand.rotation.T @ last.rotation)[0]
+        degrees = math.degrees(wrap_angle_rad(bearing - turned))
+        text = f'The {thing.label} is {_direction(degrees)}{self._last_seen_text(thing)}.'
+        facts = {'bearing_deg': degrees, 'slack_deg': 5.0}
+        return Result('where', (name, ROBOT, ''), degrees, 'deg', text, 5.0,
+                      self._evidence([thing]), facts=facts)  # fmt: skip
+
+    def _last_seen_text(self, thing: Thing) -> str:
+        if self._is_in_view(thing):
+            return '; in view now'
+        return f'; last seen{self._ago(thing.last_ns)}' if thing.last_ns else ''
+
+    def _slack_deg(self, metres: float) -> float:
+        if not self.slack_m:
+            return 0.0
+        return math.degrees(math.asin(min(1.0, self.slack_m / metres))) if metres else 180.0
+
+    def _target(self, name: str) -> tuple[Position, tuple[str, ...], list[Thing]]:
+        if name in (ROBOT, START):
+            return (self.robot if name == ROBOT else self.start).position, (), []
+        thing, several = self._only(name)
+        assert thing.position is not None
+        return thing.position, several, [thing]
+
+    def distance(self, a: str, b: str = ROBOT, unit: str = 'm') -> Result:
+        """How far two things are apart, by their closest points where both have sizes.
+
+        Args:
+            a: A thing.
+            b: Another one, or 'robot', 'start' or 'way' (where the robot came nearest), from which
+                it is the distance of middles.
+            unit: 'm', 'cm', 'ft', 'in' or 'yd'.
+        """
+        return self._try('distance', (a, b), lambda: self._distance(a, b, unit))
+
+    def _distance(self, a: str, b: str, unit: str) -> Result:
+        spread = 0.0  # between closest points and middles, where sizes are rough
+        if b == WAY:
+            return self._least_distance(a, unit)
+        if {a, b} & {ROBOT, START}:
+            if a in (ROBOT, START):
+                a, b = b, a
+            target, several, things = self._target(a)
+            origin = self.robot if b == ROBOT else self.start
+            metres = math.dist(origin.position, target)
+            whom = 'away' if b == ROBOT else 'from the start'
+            side = f', {_direction(bearing_deg(origin, target))}' if b == ROBOT else ''
+            name = things[0].label if things else 'start'
+            text = f'The {name} is {_length(metres, unit)} {whom}{side}.'
+            if several:
+                text += f' There are {len(several)}: {"; ".join(several)}.'
+        else:
+            first, second, several = self._pair(a, b)
+            things = [first, second]
+            one, other = first.as_landmark(), second.as_landmark()
+            metres = gap_m(one, other)
+            middles = math.dist(one.position, other.position)
+            has_sizes = bool(one.size and other.size)
+            if _is_of_views(one) and _is_of_views(other) and metres < _ROUGH * middles:
+                spread, metres, has_sizes = (middles - metres) / 2, middles, False
+            how = 'by their closest points' if has_sizes else 'by their middles'
+            text = f'The {first.label} and the {second.label} are {_length(metres, unit)} apart, '
+            text += f'{how}.'
+        margin = max(0.1, 0.05 * metres, self.slack_m, spread)
+        facts = {'distance_m': metres}
+        value, evidence = metres / UNITS[unit], self._evidence(things)
+        margin /= UNITS[unit]
+        return Result('distance', (a, b), value, unit, text, margin, evidence, several, facts)
+
+    def _least_distance(self, name: str, unit: str) -> Result:
+        thing, several = self._only(name)
+        if not self.path:
+            msg = 'my way is not known'
+            raise NotKnownError(msg)
+        metres = min(math.dist(point.position, _at(thing)) for point in self.path)
+        text = f'At its nearest the {thing.label} was {_length(metres, unit)} away.'
+        return Result('distance', (name, WAY), metres / UNITS[unit], unit, text,
+                      max(0.1, 0.05 * metres, self.slack_m) / UNITS[unit],
+                      self._evidence([thing]), several, {'distance_m': metres})  # fmt: skip
+
+    def beside(self, a: str, b: str) -> Result:
+        """On which side of one thing another one is, as the camera saw both.
+
+        Args:
+            a: The thing.
+            b: The other one, of which it is on the left or the right.
+        """
+        return self._try('beside', (a, b), lambda: self._beside(a, b))
+
+    def _beside(self, a: str, b: str) -> Result:
+        (_, ones), (_, others) = self.named(a, gone=True), self.named(b, gone=True)
+        bearings = {s.delta_id: s for t in others for s in t.sights}
+        both = [
+            (s, bearings[s.delta_id]) for t in ones for s in t.sights if s.delta_id in bearings
+        ]
+        known = [pair for pair in both if all(math.isfinite(s.item.bearing_rad) for s in pair)]
+        if len(ones) > 1 or len(others) > 1:
+            msg = f'there are several of the {a if len(ones) > 1 else b}'
+            raise NotKnownError(msg)
+        if known:
+            one, other = max(known, key=lambda pair: pair[0].stamp_ns)
+            off = math.degrees(one.item.bearing_rad - other.item.bearing_rad)
+        elif self.path:
+            places = [self._target(name)[0] for name in (a, b)]
+            own, its = (bearing_deg(self.path[-1], place) for place in places)
+            if max(abs(own), abs(its)) > 90:
+                msg = f'the {a} and the {b} were not in view together'
+                raise NotKnownError(msg)
+            off = own - its
+        else:
+            msg = f'the {a} and the {b} were not in view together'
+            raise NotKnownError(msg)
+        if abs(off) < _SMALL_TURN_DEG:
+            msg = f'the {a} and the {b} are in one direction'
+            raise NotKnownError(msg)
+        side = 'left' if off > 0 else 'right'
+        text = f'The {ones[0].label} is to the {side} of the {others[0].label}, as I saw them.'
+        return Result('beside', (a, b), side, '', text, evidence=self._evidence([*ones, *others]),
+                      facts={'bearing_deg': math.copysign(90.0, off)})  # fmt: skip
+
+    def duration(self) -> Result:
+        """How long it is from the first keyframe to the last one."""
+        stamps = [delta.stamp_ns for delta in self.deltas]
+        if len(stamps) < 2:
+            return _unknown('duration', (), 'only one view was taken')
+        seconds = (max(stamps) - min(stamps)) / NS_PER_S
+        text = f'It took {seconds:.1f} s from the first keyframe to the last.'
+        return Result('duration', (), seconds, 's', text, 1.0, self._span(0))
+
+    def _pair(self, a: str, b: str) -> tuple[Thing, Thing, tuple[str, ...]]:
+        """The nearest pair of things of two names."""
+        (_, ones), (_, others) = self.named(a), self.named(b)
+        pairs = [
+            (gap_m(one.as_landmark(), other.as_landmark()), i, j)
+            for i, one in enumerate(ones)
+            for j, other in enumerate(others)
+            if one is not other and one.position is not None and other.position is not None
+        ]
+        if not pairs:
+            missing = next((t for t in (*ones, *others) if t.position is None), None)
+            reason = self._no_place(missing) if missing else f'{a} and {b} are one and the same'
+            raise NotKnownError(reason)
+        _, i, j = min(pairs)
+        several = [t.label for those in (ones, others) if len(those) > 1 for t in those]
+        return ones[i], others[j], tuple(several)
+
+    def nearest(self, to: str = ROBOT, among: Sequence[str] = (), farthest: str = '') -> Result:
+        """Which thing is the nearest to another one, or the farthest from it.
+
+        Args:
+            to: A thing, 'robot' or 'start'.
+            among: The things that are compared; none: all others.
+            farthest: 'yes': the farthest instead.
+        """
+        arguments = (to, ', '.join(among), farthest)
+        return self._try('nearest', arguments, lambda: self._nearest(to, among, bool(farthest)))
+
+    def gaps(
+        self, to: str, among: Sequence[str] = (), *, from_above: bool = False
+    ) -> dict[str, float]:
+        """Distance of things from another one, by their names: all alike, the least first [m].
+
+        By closest points where all have sizes, else by middles.
+
+        Args:
+            to: A thing, 'robot' or 'start'.
+            among: The things; none: all others.
+            from_above: From the robot or the start: level distances, of what has gone too.
+
+        Raises:
+            NotKnownError: One is not known.
+        """
+        groups = self._compared(to, among, gone=from_above)
+        if to in (ROBOT, START):
+            at = (self.robot if to == ROBOT else self.start).position
+            off = level_m if from_above else math.dist
+            gaps = {n: min(off(at, _at(t)) for t in those) for n, those in groups.items()}
+            return dict(sorted(gaps.items(), key=lambda pair: pair[1]))
+        own = self._only(to)[0].as_landmark()
+        landmarks = {n: [thing.as_landmark() for thing in those] for n, those in groups.items()}
+        if not all(each.size for each in chain(*landmarks.values())):
+            own = replace(own, size=None)  # then all are by their middles
+        gaps = {n: min(gap_m(each, own) for each in those) for n, those in landmarks.items()}
+        return dict(sorted(gaps.items(), key=lambda pair: pair[1]))
+
+    def _compared(
+        self, to: str, among: Sequence[str], *, gone: bool = False
+    ) -> dict[str, list[Thing]]:
+        groups: dict[str, list[Thing]] = {}
+        if among:
+            for name in among:
+                things = self.named(name, gone=gone)[1]
+                placed = [t for t in things if t.position is not None]
+                if not placed:
+                    raise NotKnownError(self._no_place(things[0]))
+                groups[name] = placed
+            return groups
+        own = set() if to in (ROBOT, START) else set(self.named(to)[0].labels)
+        for thing in self.all_things:
+            is_there = gone or not thing.is_gone
+            if thing.label not in own and thing.position is not None and is_there:
+                groups.setdefault(thing.label, []).append(thing)
+        if not groups:
+            msg = 'nothing else has a place that is known'
+            raise NotKnownError(msg)
+        return groups
+
+    def _nearest(self, to: str, among: Sequence[str], farthest: bool) -> Result:
+        gaps = self.gaps(to, among)
+        names = list(reversed(gaps)) if farthest else list(gaps)
+        first = names[0]
+        word, end = ('farthest', 'from') if farthest else ('nearest', 'to')
+        whom = {ROBOT: 'me', START: 'the start'}.get(to, f'the {to}')
+        text = f'The {first} is the {word} {end} {whom}, at {gaps[first]:.1f} m'
+        if len(names) > 1:
+            text += f'; then the {names[1]}, at {gaps[names[1]]:.1f} m'
+        is_tie = len(names) > 1 and not _is_clear(gaps[first], gaps[names[1]], self.slack_m)
+        things = [t for name in names[:2] for t in self.named(name)[1][:1]]
+        return Result(
+            'nearest', (to, ', '.join(among), 'yes' if farthest else ''), first, '', f'{text}.',
+            evidence=self._evidence(things), candidates=tuple(names[:2]) if is_tie else (),
+            facts={'gaps_m': gaps, 'names': tuple(names[:2]), 'is_tie': is_tie},
+        )  # fmt: skip
+
+    def size(self, name: str, dimension: str = 'longest', unit: str = 'cm') -> Result:
+        """How large a thing is.
+
+        Args:
+            name: The thing.
+            dimension: 'longest', 'height', 'width' (the larger level extent) or 'depth'.
+            unit: 'cm', 'm', 'ft' or 'in'.
+        """
+        return self._try('size', (name, dimension), lambda: self._size(name, dimension, unit))
+
+    def _size(self, name: str, dimension: str, unit: str) -> Result:
+        _, things = self.named(name)
+        sized = [thing for thing in things if thing.size]
+        if not sized:
+            msg = f'the size of the {things[0].label} is not known'
+            raise NotKnownError(msg)
+        x, y, z = sized[0].size or (0.0, 0.0, 0.0)
+        extents = {'longest': max(x, y, z), 'height': z, 'width': max(x, y), 'depth': min(x, y)}
+        metres = extents[dimension]
+        text = f'The {sized[0].label} is {_length(metres, unit)} {_AXES[dimension]}'
+        text += f' ({100 * max(x, y):.0f} x {100 * min(x, y):.0f} x {100 * z:.0f} cm).'
+        several = tuple(thing.label for thing in sized) if len(sized) > 1 else ()
+        facts = {'size_m': (x, y, z), 'distance_m': metres}
+        margin = max(0.05, 0.1 * metres) / UNITS[unit]
+        return Result('size', (name, dimension), metres / UNITS[unit], unit, text, margin,
+                      self._evidence(sized[:1]), several, facts)  # fmt: skip
+
+    def floor_area(self, unit: str = 'm') -> Result:
+        """How large the floor is.
+
+        Args:
+            unit: 'm' for square metres, 'ft' for square feet.
+        """
+        area = self.place.room_area_m2 if self.place else None
+        if not area:
+            return _unknown('floor_area', (), 'the size of the floor is not known')
+        value = area / UNITS[unit] ** 2
+        text = f'The floor measures {value:.1f} {unit}².'
+        return Result('floor_area', (), value, f'{unit}2', text, 0.1 * value,
+                      facts={'area_m2': area})  # fmt: skip
+
+    def seen(self, name: str, sight: str = 'last') -> Result:
+        """When a thing was seen: seconds ago, and how often.
+
+        Args:
+            name: The thing.
+            sight: 'first' or 'last'.
+        """
+        return self._try('seen', (name, sight), lambda: self._seen(name, sight))
+
+    def _seen(self, name: str, sight: str) -> Result:
+        _, things = self.named(name, gone=True)
+        dated = [thing for thing in things if thing.is_dated]
+        if not dated:
+            msg = f'when the {things[0].label} was seen is not known'
+            raise NotKnownError(msg)
+        stamp_ns = (
+            max(thing.last_ns for thing in dated)
+            if sight == 'last'
+            else min(thing.first_ns for thing in dated)
+        )
+        seconds = max(0, self.now_ns - stamp_ns) / NS_PER_S
+        began_ns = self._began_ns
+        since = (stamp_ns - began_ns) / NS_PER_S
+        label = dated[0].label
+        now = any(map(self._is_in_view, dated))
+        after = f'{since:.1f} s after the start, ' if sight == 'first' else ''
+        text = f'I {sight} saw the {label} {after}{age_text(self.now_ns - stamp_ns)} ago'
+        text += ', and it is in view now.' if now and sight == 'last' else '.'
+        facts = {'since_start_s': since, 'stamp_ns': stamp_ns}
+        times = sum(len(thing.sights) for thing in dated)
+        facts['in_view'] = now
+        facts['times'] = times or sum(t.landmark.observations for t in dated if t.landmark)
+        is_last = sight == 'last'
+        evidence = self._evidence(dated) if is_last else self._evidence_of_first(dated)
+        return Result('seen', (name, sight), seconds, 's', text, 0.6, evidence, facts=facts)
+
+    @property
+    def _began_ns(self) -> int:
+        stamps = [self.deltas[0].stamp_ns] if self.deltas else []
+        stamps += [point.stamp_ns for point in self.path[:1]]
+        stamps += [thing.first_ns for thing in self.all_things if thing.is_dated]
+        return min(stamps, default=0)
+
+    def order(self, among: Sequence[str] = ()) -> Result:
+        """In which order things came into view first.
+
+        Args:
+            among: The things; none: all that were seen.
+        """
+        return self._try('order', (', '.join(among),), lambda: self._order(among))
+
+    def first_ns(self, name: str) -> int:
+        """When the first thing of a name came into view [ns].
+
+        Raises:
+            NotKnownError: It was not seen, or when is not known.
+        """
+        _, things = self.named(name, gone=True)
+        if not all(thing.is_dated for thing in things):
+            msg = f'when the {things[0].label} was first seen is not known'
+            raise NotKnownError(msg)
+        return min(thing.first_ns for thing in things)
+
+    def _order(self, among: Sequence[str]) -> Result:
+        names = list(among) or list(self.labels)
+        if not names:
+            msg = 'nothing was seen yet'
+            raise NotKnownError(msg)
+        stamps = {name: self.first_ns(name) for name in names}
+        ordered = tuple(sorted(stamps, key=stamps.__getitem__))
+        began = self._began_ns
+        told = [f'{name} ({(stamps[name] - began) / NS_PER_S:.1f} s)' for name in ordered[:12]]
+        together = len(set(stamps.values())) < len(stamps)
+        text = f'First seen in this order: {", ".join(told)}.'
+        if together and len(ordered) == 2:
+            text = f'The {ordered[0]} and the {ordered[1]} came into view together.'
+        things = [t for name in ordered for t in self.named(name, gone=True)[1][:1]]
+        return Result('order', (', '.join(among),), ordered, '', text,
+                      evidence=self._evidence_of_first(things),
+                      facts={'stamps_ns': stamps, 'together': together})  # fmt: skip
+
+    def motion(self, what: str = 'turn', since: str = '', unit: str = 'm') -> Result:
+        """How the camera moved.
+
+        Args:
+            what: 'turn' [degrees, positive left], 'way' (length of the way) or 'displacement' [m],
+                'height' [m], 'now' or 'any' (whether it moved at last, or ever).
+            since: A thing since whose first sight it counts; empty: the start.
+            unit: Of lengths: 'm', 'cm', 'ft' or 'yd'.
+        """
+        tools: dict[str, Callable[[int], Result]] = {
+            'turn': self._turn, 'way': self._way, 'displacement': self._displacement,
+            'height': self._height, 'now': self._moves_now,
+            'any': partial(self._moves_now, ever=True),
+        }  # fmt: skip
+        result = self._try('motion', (what, since), lambda: tools[what](self._since(since)))
+        return _in_unit(result, unit) if result.unit == 'm' else result
+
+    def _since(self, name: str) -> int:
+        return self.first_ns(name) if name else 0
+
+    def _legs(self, since_ns: int) -> list[tuple[int, float, float, float]]:
+        """Stamp, turn so far, left turn so far [rad] and way so far [m], from a time on.
+
+        Raises:
+            NotKnownError: No motion is known, or a turn in between is not.
+        """
+        if self._stands:
+            stands = [s for s in self._stands.values() if s.stamp_ns >= since_ns]
+            if len(stands) > 1:
+                return [(s.stamp_ns, s.turned_rad, s.left_rad, s.way_m) for s in stands]
+        points = [point for point in self.path if point.stamp_ns >= since_ns]
+        if len(points) < 2:
+            msg = 'my motion is not known: only one view was taken'
+            raise NotKnownError(msg)
+        legs = [(points[0].stamp_ns, 0.0, 0.0, 0.0)]
+        for before, after in pairwise(points):
+            turn = wrap_angle_rad(after.yaw_rad - before.yaw_rad)
+            _, turned, left, way = legs[-1]
+            moved = math.dist(before.position, after.position)
+            legs.append((after.stamp_ns, turned + turn, left + max(0.0, turn), way + moved))
+        return legs
+
+    def _span(self, since_ns: int) -> Evidence:
+        numbers = [i + 1 for i, d in enumerate(self.deltas) if d.stamp_ns >= since_ns]
+        ids = [d.to_id for d in self.deltas if d.stamp_ns >= since_ns]
+        stamps = [d.stamp_ns for d in self.deltas if d.stamp_ns >= since_ns]
+        return Evidence((), tuple(ids), tuple(numbers), tuple(stamps[:1] + stamps[-1:]))
+
+    def _turn(self, since_ns: int) -> Result:
+        legs = self._legs(since_ns)
+        stands = [s for s in self._stands.values() if s.stamp_ns >= since_ns]
+        unknown = len({s.turn_part for s in stands}) - 1 if stands else 0
+        net = math.degrees(legs[-1][1] - legs[0][1])
+        left = math.degrees(legs[-1][2] - legs[0][2])
+        right = left - net
+        missing = f'{unknown} of {len(stands) - 1} motions between keyframes are not known'
+        least = _TURN_DEG if min(left, right) < _SMALL_TURN_DEG else 3 * _TURN_DEG
+        if unknown > _MOST_UNKNOWN * len(stands) or (unknown and abs(net) < least):
+            raise NotKnownError(missing)
+        if max(left, right) < 2.5:
+            text = 'I did not turn.'
+        elif abs(net) < _TURN_DEG:
+            text = f'In all I turned hardly at all: {left:.0f}° to the left and {right:.0f}° to '
+            text += 'the right.'
+        else:
+            side = 'left' if net > 0 else 'right'
+            text = f'In all I turned {abs(net):.0f}° to the {side}'
+            back = right if net > 0 else left
+            both = f' ({left:.0f}° to the left, {right:.0f}° to the right)'
+            text += (both if back >= 10 else '') + '.'
+        if unknown:
+            text = f'{text[:-1]}, as far as is known: {missing}.'
+        facts = {'turn_deg': net, 'left_deg': left, 'right_deg': right, 'unknown': unknown,
+                 'bearing_deg': (net + 180) % 360 - 180}  # fmt: skip
+        margin = max(10.0, 0.1 * (left + right)) + 45.0 * unknown
+        return Result('motion', ('turn', ''), net, 'deg', text, margin, self._span(since_ns),
+                      facts=facts)  # fmt: skip
+
+    def _check_metres(self, since_ns: int) -> None:
+        """Refuse where moves have no metres.
+
+        Raises:
+            NotKnownError: Some of the moves since then have none.
+        """
+        stands = [s for s in self._stands.values() if s.stamp_ns >= since_ns]
+        of_path = [point for point in self.path if point.stamp_ns >= since_ns]
+        if len({s.parts for s in stands}) > 1 and (not self.place or len(of_path) < 2):
+            msg = 'how far I moved is not known: nothing gives the metres of my motion'
+            raise NotKnownError(msg)
+
+    def _way(self, since_ns: int) -> Result:
+        self._check_metres(since_ns)
+        legs = self._legs(since_ns)
+        metres = legs[-1][3] - legs[0][3]
+        text = f'My way was {metres:.1f} m long.'
+        return Result('motion', ('way', ''), metres, 'm', text, max(0.2, 0.1 * metres),
+                      self._span(since_ns), facts={'distance_m': metres})  # fmt: skip
+
+    def _displacement(self, since_ns: int) -> Result:
+        self._check_metres(since_ns)
+        points = [point for point in self.path if point.stamp_ns >= since_ns]
+        if len(points) < 2:
+            msg = 'where I am from the start is not known'
+            raise NotKnownError(msg)
+        first, last = points[0], points[-1]
+        metres = level_m(first.position, last.position)
+        degrees = bearing_deg(first, last.position) if metres > 1e-6 else 0.0
+        words = {'right here': metres < 0.3}
+        side = next((word for word, holds in words.items() if holds), '')
+        text = (
+            f'I am {metres:.1f} m from where I began'
+            + (f', {_from_start(degrees)}' if not side else '')
+            + '.'
+        )
+        facts = {'distance_m': metres, 'bearing_deg': degrees}
+        return Result('motion', ('displacement', ''), metres, 'm', text, max(0.2, 0.1 * metres),
+                      self._span(since_ns), facts=facts)  # fmt: skip
+
+    def _rise_of_moves(self) -> Result | None:
+        """Whether moves without metres rose; None: it is not known."""
+        moved = [
+            d.motion.translation for n, d in enumerate(self.deltas) if n and n in self._stands
+        ]
+        known = [each for each in moved if all(map(math.isfinite, each))]
+        if not known:
+            return None
+        share = sum(each[2] / (math.hypot(*each) or 1.0) for each in known) / len(known)
+        unknown = 1 - len(known) / len(moved)
+        is_level = abs(share) < _LEVEL and unknown <= _FEW_UNKNOWN
+        if not is_level and (abs(share) < _RISING or unknown > _MOST_UNKNOWN):
+            return None
+        word = 'level' if is_level else 'up' if share > 0 else 'down'
+        sign = 0.0 if is_level else math.copysign(1.0, share)
+        text = f'My moves went {word} in all; how many metres is not known.'
+        return Result('motion', ('height', ''), word, '', text, evidence=self._span(0),
+                      facts={'rise_m': sign})  # fmt: skip
+
+    def _height(self, since_ns: int) -> Result:
+        try:
+            self._check_metres(since_ns)
+        except NotKnownError:
+            by_moves = None if since_ns else self._rise_of_moves()
+            if by_moves is None:
+                raise
+            return by_moves
+        points = [point for point in self.path if point.stamp_ns >= since_ns]
+        if len(points) < 2:
+            msg = 'my height is not known'
+            raise NotKnownError(msg)
+        rise = points[-1].position[2] - points[0].position[2]
+        level = abs(rise) < _MOVE_M
+        word = (
+            'as high as'
+            if level
+            else f'{abs(rise):.1f} m {"higher" if rise > 0 else "lower"} than'
+        )
+        text = f'The camera is {word} at the start.'
+        return Result('motion', ('height', ''), rise, 'm', text, 0.1, self._span(since_ns),
+                      facts={'rise_m': rise})  # fmt: skip
+
+    def _moves_now(self, since_ns: int, *, ever: bool = False) -> Result:
+        stands = [s for s in self._stands.values() if s.stamp_ns >= since_ns]
+        known = [s for s in stands[1:] if s.is_moving is not None]
+        last = next((s for s in reversed(known) if s.is_moving), None) if ever else None
+        last = last or (known[-1] if known else None)
+        if last is None or (ever and not last.is_moving and len(known) < len(stands) - 1):
+            msg = 'whether I moved is not known'
+            raise NotKnownError(msg)
+        action = self.deltas[last.index].action
+        seen = f' [{last.index + 1}]: {action}' if action else ''
+        when = 'On the way I' if ever else 'At last I'
+        text = f'{when} {"moved" if last.is_moving else "did not move"}{seen}.'
+        evidence = Evidence(
+            (), (self.deltas[last.index].to_id,), (last.index + 1,), (last.stamp_ns,)
+        )
+        arguments = ('any' if ever else 'now', '')
+        return Result('motion', arguments, last.is_moving, '', text, evidence=evidence)
+
+    def moves(self, what: str = '', which: str = '') -> Result:
+        """Into which directions the camera moved, of its own view, and how it turned.
+
+        Args:
+            what: 'moved', 'turned', 'tilted' or 'rolled'; empty: all of them.
+            which: 'first' or 'last': that one alone; empty: the most frequent ones first.
+        """
+        actions = [(d.action, n) for n, d in enumerate(self.deltas, 1) if n - 1 in self._stands]
+        known = [(each, n) for each, n in actions[1:] if parse_action(each) is not None]
+        steps = [
+            (' '.join(step.split()[:2]), step, number)
+            for action, number in known
+            for step in action.split(', ')
+            if step.startswith(what or ('moved', 'turned', 'tilted', 'rolled'))
+        ]
+        large = [step for step in steps if _amount(step[1]) >= _TURN_DEG or step[0][0] == 'm']
+        steps = large if which and large else steps
+        unknown = len(actions) - 1 - len(known)
+        if not steps and known and unknown <= _FEW_UNKNOWN * len(known):
+            text = f'I have not {what or "moved"}.'
+            facts: dict[str, Any] = {'counts': Counter(), 'unknown': unknown}
+            return Result(
+                'moves', (what, which), (), text=text, evidence=self._span(0), facts=facts
+            )
+        if not steps:
+            reason = f'I have not {what or "moved"}' if known else 'my motion is not known'
+            return _unknown('moves', (what, which), f'{reason}, as far as is known')
+        counts = Counter(key for key, _, _ in steps)
+        amounts: dict[str, float] = {}
+        for key, step, _ in steps:
+            amounts[key] = amounts.get(key, 0.0) + _amount(step)
+        value = tuple(sorted(counts, key=lambda key: (key[0] != 'm', -amounts[key], -counts[key])))
+        told = [f'[{number}] {step}' for _, step, number in steps]
+        if which:
+            key, _, _ = steps[-1 if which == 'last' else 0]
+            value, told = (key,), told[-1:] if which == 'last' else told[:1]
+        heading = f'My {which} move' if which else f'I mostly {value[0]}; in turn'
+        more = f'; and {len(told) - 8} more' if len(told) > 8 else ''
+        side = {'left': 90.0, 'right': -90.0}.get(value[0].split()[-1])
+        facts = {'counts': counts, 'unknown': unknown}
+        return Result(
+            'moves',
+            (what, which),
+            value,
+            text=f'{heading}: {"; ".join(told[:8])}{more}.',
+            evidence=self._span(0),
+            facts=facts if side is None or not which else {**facts, 'bearing_deg': side},
+        )
+
+    def colour(self, name: str) -> Result:
+        """The colour of a thing, where its label tells it.
+
+        Args:
+            name: The thing, such as 'flat object'.
+        """
+        return self._try('colour', (name,), lambda: self._colour(name))
+
+    def _colour(self, name: str) -> Result:
+        _, things = self.named(name, gone=True)
+        colours = {LabelParts.of(thing.label).colour for thing in things}
+        if len(colours) != 1 or colours == {''}:
+            several = tuple(dict.fromkeys(thing.label for thing in things))
+            msg = f'the colour of the {name} is not known: I have seen {_joined(several)}'
+            raise NotKnownError(msg, several)
+        text = f'The {things[0].label} is {colours.copy().pop()}.'
+        return Result('colour', (name,), colours.pop(), text=text, evidence=self._evidence(things))
+
+    def visited(self, among: Sequence[str] = ()) -> Result:
+        """Which things the way led to, in this order.
+
+        Args:
+            among: The things; none: all.
+        """
+        return self._try('visited', (', '.join(among),), lambda: self._visited(among))
+
+    def _visited(self, among: Sequence[str]) -> Result:
+        self.robot  # noqa: B018 - refuses where there is no way
+        names = list(among) or list(self.labels)
+        stamps: dict[str, int] = {}
+        off_m: dict[str, float] = {}
+        for name in names:
+            things = [t for t in self.named(name, gone=True)[1] if t.position is not None]
+            reached = [first_reach_ns(self.path, _at(t)) for t in things]
+            known = [stamp for stamp in reached if stamp is not None]
+            if things:
+                off_m[name] = min(off_path_m(self.path, _at(t)) for t in things)
+            if known:
+                stamps[name] = min(known)
+        ordered = tuple(sorted(stamps, key=stamps.__getitem__))
+        text = f'My way led past {_joined([f"the {name}" for name in ordered])}, in this order.'
+        if not ordered:
+            text = f'My way led to none of them within {REACH_M:.1f} m.'
+        things = [t for name in ordered for t in self.named(name, gone=True)[1][:1]]
+        return Result('visited', (', '.join(among),), ordered, '', text,
+                      evidence=self._evidence(things),
+                      facts={'off_m': off_m, 'stamps_ns': stamps})  # fmt: skip
+
+    def way_to(
+        self, goal: str, start: str = '', facing: str = '', via: Sequence[str] = ()
+    ) -> Result:
+        """How to get to a thing, or back to the start: a turn and a distance, leg by leg.
+
+        Args:
+            goal: A thing, or 'start'.
+            start: A thing where the way begins; empty: where the robot is.
+            facing: With `start`, what is faced there.
+            via: Things on the way, in order.
+        """
+        arguments = (goal, start, facing, ', '.join(via))
+        return self._try('way_to', arguments, lambda: self._way_to(goal, start, facing, via))
+
+    def _way_to(self, goal: str, start: str, facing: str, via: Sequence[str]) -> Result:
+        stops, things = [], []
+        for name in (*via, goal):
+            place, _, found = self._target(name)
+            stops.append(place)
+            things += found
+        if start:
+            (at, _, first), (ahead, _, faced) = self._target(start), self._target(facing)
+            things += [*first, *faced]
+        else:
+            pose = self.robot
+            at = pose.position
+            ahead = (at[0] + math.cos(pose.yaw_rad), at[1] + math.sin(pose.yaw_rad), at[2])
+        turns = route_turns(at, ahead, stops)
+        places = [at, *stops]
+        legs = [level_m(a, b) for a, b in pairwise(places)]
+        faced_m = level_m(at, ahead)
+        slacks = [self._slack_deg(metres) for metres in (faced_m, *legs)]
+        names = [*via, 'start' if goal == START else goal]
+        if len(legs) == 1 and legs[0] < 0.3:
+            text = f'We are at the {names[0]} already.'
+        else:
+            steps = [
+                f'{_turn_words(turn)}, then go {leg:.1f} m to the {name}'
+                for turn, leg, name in zip(turns, legs, names, strict=True)
+            ]
+            text = _sentence('; '.join(steps))
+        facts = {
+            'turns_deg': turns, 'legs_m': tuple(legs), 'bearing_deg': turns[0],
+            'distance_m': legs[0], 'level_m': legs[0], 'faced_m': faced_m,
+            'slacks_deg': tuple(2 * (before + after) for before, after in pairwise(slacks)),
+        }  # fmt: skip
+        return Result('way_to', (goal, start, facing, ', '.join(via)), turns[0], 'deg', text, 5.0,
+                      self._evidence(things), facts=facts)  # fmt: skip
+
+    def _try(self, tool: str, arguments: tuple[str, ...], compute: Callable[[], Result]) -> Result:
+        try:
+            return compute()
+        except NotKnownError as error:
+            return replace(_unknown(tool, arguments, str(error)), candidates=error.candidates)
+
+
+def _unknown(tool: str, arguments: tuple[str, ...], reason: str) -> Result:
+    return Result(tool, arguments, text=_sentence(reason))
+
+
+def _certain(words: str, name: Name) -> tuple[str, ...]:
+    """The labels that all of some words name, by themselves or by what they are called as well."""
+    is_sure = words.removeprefix('the ') == name.text and not name.is_guess
+    own = {name.text, name.in_words} if is_sure else set()
+    return tuple(label for label in name.labels if own & {label, *other_names(label)})
+
+
+def _amount(step: str) -> float:
+    """How many degrees or metres a step has; infinite where that is not said."""
+    match = re.search(r'\d+(?:\.\d+)?', step)
+    return float(match[0]) if match else math.inf
+
+
+def _in_unit(result: Result, unit: str) -> Result:
+    """A length in another unit, in value and words."""
+    if unit == 'm' or not isinstance(result.value, float):
+        return result
+    text = re.sub(r'(\d+\.\d) m\b', lambda match: _length(float(match[1]), unit), result.text)
+    factor = UNITS[unit]
+    return replace(
+        result, value=result.value / factor, margin=result.margin / factor, unit=unit, text=text
+    )
+
+
+def _sentence(text: str) -> str:
+    return f'{text[:1].upper()}{text[1:]}{"" if text.endswith(".") else "."}'
+
+
+def _without_pieces(things: Sequence[Thing]) -> list[Thing]:
+    """Things of a colour without those of no shape, which may be others at the image's border."""
+    parts = [(thing, LabelParts.of(thing.label)) for thing in things]
+    return [thing for thing, part in parts if part.shape or part.name] or list(things)
+
+
+def _is_of_views(landmark: Landmark) -> bool:
+    """Whether a size is of views alone, by which a thing is as long as it is wide."""
+    size = landmark.size
+    return bool(landmark.keyframe_ids) and size is not None and size[0] == size[1]
+
+
+def _tuple(vector: Any) -> Position:
+    x, y, z = (float(value) for value in vector)
+    return x, y, z
+
+
+def _at(thing: Thing) -> Position:
+    assert thing.position is not None
+    return thing.position
+
+
+def _is_same(group: Sequence[ItemSight], sight: ItemSight) -> bool:
+    """Tell whether a sight may be of the thing of a group: it is not when both are in one view."""
+    last = group[-1]
+    if last.delta_id == sight.delta_id and last.stamp_ns == sight.stamp_ns:
+        return False
+    off = _unlike(last, sight)
+    limit = max(_SAME_M, _SAME_SHARE * _far(last), _SAME_SHARE * _far(sight))
+    return not off > limit
+
+
+def _unlike(one: ItemSight, other: ItemSight) -> float:
+    """How far two sights are apart [m]; NaN: not comparable."""
+    a, b = one.position, other.position
+    comparable = one.stand and other.stand and one.stand.parts == other.stand.parts
+    if a is None or b is None or not comparable:
+        return math.nan
+    return float(np.linalg.norm(a - b))
+
+
+def _far(sight: ItemSight) -> float:
+    distance = sight.item.distance_m
+    return distance if distance == distance else 0.0
+
+
+def _is_clear(a: float, b: float, slack_m: float) -> bool:
+    least, most = sorted((a, b))
+    return most - slack_m >= _CLEAR * (least + slack_m) and most - least >= 0.1
+
+
+def _direction(degrees: float) -> str:
+    """A direction in words: 'straight ahead', 'to your right', 'behind you, to the left'."""
+    side = 'left' if degrees > 0 else 'right'
+    off = abs(degrees)
+    if off <= 10:
+        return 'straight ahead'
+    if off <= 45:
+        return f'ahead, {off:.0f}° to the {side}'
+    if off < 135:
+        return f'to your {side} ({off:.0f}°)'
+    return 'behind you' if off >= 170 else f'behind you, to the {side} ({off:.0f}°)'
+
+
+def _from_start(degrees: float) -> str:
+    off = abs(degrees)
+    side = 'left' if degrees > 0 else 'right'
+    if off <= 45:
+        return 'ahead of it' if off <= 20 else f'ahead of it, to the {side}'
+    return f'to the {side} of it' if off < 135 else 'behind it'
+
+
+def _turn_words(degrees: float) -> str:
+    if abs(degrees) <= 10:
+        return 'go straight'
+    if abs(degrees) >= 170:
+        return 'turn around'
+    return f'turn {abs(degrees):.0f}° to the {"left" if degrees > 0 else "right"}'
+
+
+def _length(metres: float, unit: str) -> str:
+    value = metres / UNITS[unit]
+    return f'{value:.0f} cm' if unit == 'cm' else f'{value:.1f} {unit}'
+
+
+def _some(words: str) -> str:
+    return words if words.endswith('s') and plural(words[:-1]) == words else with_article(words)
+
+
+def _number_of(label: str, things: Sequence[Thing]) -> str:
+    count = len(things)
+    return f'{count} {label if count == 1 else plural(label)}'
+
+
+def _by_count(things: Sequence[Thing]) -> list[str]:
+    return list(dict.fromkeys(thing.label for thing in things))
+
+
+def _counted(label: str, things: Sequence[Thing]) -> str:
+    own = [thing for thing in things if thing.label == label]
+    return with_article(label) if len(own) == 1 else _number_of(label, own)
+
+
+def _listed(parts: Sequence[str], heading: str) -> str:
+    return f'{heading}: {"; ".join(dict.fromkeys(parts))}'
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return ' and '.join(filter(None, (', '.join(parts[:-1]), *parts[-1:])))

@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One camera bag becomes one episode: keyframes, deltas, marks, and the messages behind them."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import asdict, dataclass, replace
+import heapq
+import json
+from operator import itemgetter
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.bags.depth import DepthConfig
+from embodied_r_ros.bags.images import (
+    bag_images,
+    camera_info_topic,
+    choose_image_topic,
+    ImageDecoder,
+)
+from embodied_r_ros.bags.message_types import BagMessageFactory
+from embodied_r_ros.bags.messages import (
+    COMPRESSED_IMAGE,
+    encoded_image_to_msg,
+    stamp_ns_from_msg,
+    STAMPED_POSES,
+)
+from embodied_r_ros.bags.playback import as_bag
+from embodied_r_ros.bags.reader import (
+    open_bag,
+    read_messages,
+    read_serialized,
+    read_values,
+    topics_of_type,
+)
+from embodied_r_ros.bags.sources import DepthSource
+from embodied_r_ros.bags.writer import BagWriter, LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
+from embodied_r_ros.common.errors import BagError, ConfigError, ImageError
+from embodied_r_ros.common.files import code_version
+from embodied_r_ros.common.settings import setting, Settings
+from embodied_r_ros.core.perception.detector import DetectorConfig
+from embodied_r_ros.core.pipeline import (
+    classical_perceiver,
+    detector_perceiver,
+    keyframes_of,
+    perceive_keyframes,
+    vlm_perceiver,
+)
+from embodied_r_ros.core.types.deltas import DeltaKind
+from embodied_r_ros.core.types.episodes import EpisodeEvent, EpisodeMark
+from embodied_r_ros.core.types.images import encode_image, EncodedImage
+from embodied_r_ros.data.episodes.episode import has_deltas
+from embodied_r_ros.data.episodes.record import BagTopic, cdr
+from embodied_r_ros.data.own_messages import (
+    delta_to_msg,
+    keyframe_to_msg,
+    mark_from_msg,
+    mark_to_msg,
+)
+from embodied_r_ros.serving.model_files import detector_path
+from embodied_r_ros.serving.profiles import load_profile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from embodied_r_ros.bags.reader import BagReader
+    from embodied_r_ros.core.keyframes.selector import Keyframe
+    from embodied_r_ros.core.perception.perceiver import Perceiver
+    from embodied_r_ros.core.types.deltas import ModelInfo
+    from embodied_r_ros.data.episodes.inspect import BagDigest
+    from rosbags.interfaces import Qos
+
+_MOTION = ('nav_msgs/msg/Odometry', 'tf2_msgs/msg/TFMessage', *STAMPED_POSES)
+_LATCHED = ('/tf_static', '/provenance', '/truth/layout')
+_SUFFIX = '/compressed'
+
+
+class Copies:
+    """Messages that go from a camera bag into its episode."""
+
+    def __init__(self, reader: BagReader, image_topic: str, *, with_images: bool) -> None:
+        """Find what there is: odometry, transforms, intrinsics, truth and, if wanted, images.
+
+        Args:
+            reader: The open camera bag.
+            image_topic: Topic of its images.
+            with_images: Keep every image, compressed.
+        """
+        self._reader = reader
+        self._raw = ''  # topic whose images have to be compressed first, raw or of a video
+        self._decoder = ImageDecoder(image_topic)
+        types = {c.topic: c.msgtype for c in reader.connections}
+        names = [*topics_of_type(reader, *_MOTION), camera_info_topic(reader, image_topic)]
+        names += [topic for topic in types if '/truth/' in topic or topic.endswith('/provenance')]
+        if with_images:
+            names.append(image_topic)
+            self._raw = image_topic if types[image_topic] != COMPRESSED_IMAGE else ''
+        self._topics = dict.fromkeys(topic for topic in names if topic)
+        self._types = {topic: types[topic] for topic in self._topics}
+
+    def topics(self) -> list[BagTopic]:
+        """Topics of the episode that are written from here."""
+        return [
+            BagTopic(topic + _SUFFIX, COMPRESSED_IMAGE, SENSOR_DATA_QOS)
+            if topic == self._raw
+            else BagTopic(topic, kind, _qos_to_offer(topic, kind))
+            for topic, kind in self._types.items()
+        ]
+
+    def messages(self) -> Iterator[tuple[int, str, bytes]]:
+        """Time of receipt [ns], topic and serialised message, in the order of their receipt.
+
+        Raises:
+            BagError: The bag is damaged.
+        """
+        others = read_serialized(self._reader, self._topics.keys() - {self._raw})
+        images = read_messages(self._reader, [self._raw] if self._raw else [], lambda *_: None)
+        for topic, received_ns, msg in heapq.merge(others, images, key=itemgetter(1)):
+            if topic != self._raw:
+                yield received_ns, topic, msg
+            elif compressed := self._compress(msg, received_ns):
+                yield received_ns, topic + _SUFFIX, compressed
+
+    def _compress(self, msg: Any, received_ns: int) -> bytes | None:
+        """An image as a CompressedImage; None: it is damaged, which `bag_images` counts."""
+        try:
+            pixels, _ = self._decoder.decode(msg)
+        except ImageError:
+            return None
+        image = encode_image(pixels)
+        stamp_ns = stamp_ns_from_msg(msg.header.stamp) or received_ns
+        compressed = encoded_image_to_msg(
+            BagMessageFactory(), stamp_ns, msg.header.frame_id, image
+        )
+        return cdr(compressed, COMPRESSED_IMAGE)
+
+
+def _qos_to_offer(topic: str, kind: str) -> Qos:
+    """How a player is to offer a topic again: as its publisher most likely did."""
+    if topic.endswith(_LATCHED):
+        return LATCHED_QOS
+    return SENSOR_DATA_QOS if kind.startswith('sensor_msgs/') else RELIABLE_QOS
+
+
+_MARK, _KEYFRAME, _DELTA = (
+    f'embodied_r_msgs/msg/{name}' for name in ('EpisodeMark', 'Keyframe', 'SemanticDelta')
+)
+_STRING = 'std_msgs/msg/String'
+_OWN_TOPICS = (
+    BagTopic('/episode_mark', _MARK, LATCHED_QOS),
+    BagTopic('/provenance', _STRING, LATCHED_QOS),
+    BagTopic('/keyframe', _KEYFRAME),
+    BagTopic('/semantic_delta', _DELTA),
+)
+_FACTORY = BagMessageFactory()
+_TIME = itemgetter(0)
+
+
+@dataclass(frozen=True)
+class CollectConfig(Settings):
+    """How camera bags become episodes."""
+
+    images: str = setting(
+        'keyframes',
+        'none: keyframes without their image; keyframes: with it; compressed: also every image',
+        choices=('none', 'keyframes', 'compressed'),
+    )
+    perceiver: str = setting(
+        'classical', 'which perceiver to use', choices=('classical', 'detector', 'vlm')
+    )
+    profile: str = setting('', 'model profile whose perceiver is asked, for vlm')
+    topic: str = setting('', 'image topic; empty: the only one of each bag')
+    depth_topic: str = setting('', 'registered depth; none: none; empty: that beside the images')
+    depth_unit_m: float = setting(0.001, 'step of depth of integers [m]', between=(1e-6, 1))
+    detector: str = setting('', 'ONNX file of the detector; empty: one that was fetched')
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.perceiver == 'vlm') != bool(self.profile):
+            msg = 'a profile of model servers goes with the perceiver vlm, and only with it'
+            raise ConfigError(msg)
+        if self.detector and self.perceiver != 'detector':
+            msg = 'a detector goes with the perceiver detector, and only with it'
+            raise ConfigError(msg)
+
+    def make_perceiver(self) -> Perceiver:
+        """The perceiver.
+
+        Raises:
+            InputError: There is no such profile, or its server does not answer.
+            ConfigError: There is no detector, or it cannot be used.
+        """
+        if self.perceiver == 'classical':
+            return classical_perceiver()
+        if self.perceiver == 'detector':
+            path = detector_path(self.detector)
+            if not path:
+                msg = 'no detector is given or fetched: embodied-r models fetch detector'
+                raise ConfigError(msg)
+            return detector_perceiver(DetectorConfig(path))
+        profile = load_profile(self.profile)
+        return vlm_perceiver(profile.client('perceiver'), profile.vlm)
+
+
+@dataclass(frozen=True)
+class CollectedEpisode:
+    """An episode that was collected."""
+
+    folder: Path
+    keyframes: int
+    failed: int  # keyframes that could not be perceived
+
+
+def collect_episode(
+    bag: Path, folder: Path, config: CollectConfig, digest: BagDigest
+) -> CollectedEpisode:
+    """Write the episode of a camera bag; its folder is there when it is complete.
+
+    Args:
+        bag: Bag with images, video, or folder of images.
+        folder: Folder of the episode, whose name is its id; its parent exists.
+        config: What is kept, and which perceiver perceives.
+        digest: Of the bag, for the record.
+
+    Raises:
+        BagError: The bag cannot be read, is an episode already, or the disk does not take it.
+        SourceError: It has no images, several topics of them, or one that cannot be decoded.
+    """
+    depth = DepthSource(config.depth_topic, DepthConfig(config.depth_unit_m))
+    name = config.topic or None
+    with as_bag(bag, name, depth) as path, open_bag(path) as reader, open_bag(path) as again:
+        if has_deltas(reader):
+            msg = f'{bag} is an episode already: it has recorded deltas'
+            raise BagError(msg)
+        topic = choose_image_topic(reader, name if path == bag else None)
+        copies = Copies(again, topic, with_images=config.images == 'compressed')
+        # The depth of a folder is in millimetres by now.
+        depth = depth if path == bag else DepthSource(config.depth_topic)
+        events = _Events(reader, (topic, depth), config, folder.name)
+        _write(folder, _notes(bag, config, digest, events.perceiver.info()), events, copies)
+    return CollectedEpisode(folder, events.keyframes, events.failed)
+
+
+def _write(folder: Path, notes: dict[str, str], events: _Events, copies: Copies) -> None:
+    with BagWriter(folder, notes) as bag:
+        for topic in {t.name: t for t in (*copies.topics(), *_OWN_TOPICS)}.values():
+            bag.add_topic(topic.name, topic.type_name, topic.qos)
+        for time_ns, name, data in events.begin(notes.values()):
+            bag.write_serialized(name, data, time_ns)
+        for time_ns, name, data in heapq.merge(
+            copies.messages(), events.perceived_messages(), key=_TIME
+        ):
+            bag.write_serialized(name, data, time_ns)
+        time_ns, name, data = events.end()
+        bag.write_serialized(name, data, time_ns)
+
+
+class _Events:
+    """The messages of recorder and nodes, made offline: time [ns], topic, serialised message."""
+
+    def __init__(
+        self,
+        reader: BagReader,
+        source: tuple[str, DepthSource],
+        config: CollectConfig,
+        name: str,
+    ) -> None:
+        self.perceiver = config.make_perceiver()
+        self.keyframes = self.failed = 0
+        self._reader = reader
+        self._topic, self._depth = source
+        self._keeps_images = config.images != 'none'
+        self._start = _start_mark(reader, name)
+        self._pending: deque[Keyframe] = deque()  # whose deltas are to come
+
+    def begin(self, notes: Iterable[str]) -> Iterator[tuple[int, str, bytes]]:
+        """The mark of the start, and provenance."""
+        yield (
+            self._start.stamp_ns,
+            '/episode_mark',
+            cdr(mark_to_msg(_FACTORY, self._start), _MARK),
+        )
+        for text in notes:
+            note = _FACTORY.make(_STRING, data=text)
+            yield self._start.stamp_ns, '/provenance', cdr(note, _STRING)
+
+    def perceived_messages(self) -> Iterator[tuple[int, str, bytes]]:
+        """Each keyframe and its delta, at the time at which their image was received.
+
+        Raises:
+            BagError: Nothing could be perceived, or the bag is damaged.
+            SourceError: An image cannot be decoded.
+        """
+        late_ns = self._delay_ns()
+        for delta in perceive_keyframes(self._holding(), self.perceiver):
+            keyframe = self._pending.popleft()
+            # How long it took would make the same bag another episode each time.
+            delta = replace(delta, latency_ns=0)
+            self.keyframes += 1
+            self.failed += delta.kind is DeltaKind.FAILED
+            time_ns = keyframe.stamp_ns + late_ns
+            yield time_ns, '/keyframe', cdr(keyframe_to_msg(_FACTORY, keyframe), _KEYFRAME)
+            yield time_ns, '/semantic_delta', cdr(delta_to_msg(_FACTORY, delta), _DELTA)
+        if self.failed == self.keyframes:
+            why = f'all {self.keyframes} keyframes' if self.keyframes else 'there are no images'
+            msg = f'bag {self._reader.path}: nothing could be perceived ({why})'
+            raise BagError(msg)
+
+    def end(self) -> tuple[int, str, bytes]:
+        """The mark of the end."""
+        stop = replace(self._start, stamp_ns=self._reader.end_time, event=EpisodeEvent.STOP)
+        return stop.stamp_ns, '/episode_mark', cdr(mark_to_msg(_FACTORY, stop), _MARK)
+
+    def _holding(self) -> Iterator[Keyframe]:
+        images = bag_images(self._reader, self._topic, self._depth.topic, self._depth.config)
+        for chosen in keyframes_of(images):
+            keyframe = replace(chosen, episode_id=self._start.episode_id)
+            empty = EncodedImage(b'', keyframe.image.format)
+            self._pending.append(
+                keyframe if self._keeps_images else replace(keyframe, image=empty)
+            )
+            yield keyframe
+
+    def _delay_ns(self) -> int:
+        """Time from the stamp of the first image to its receipt; the clocks may differ too."""
+        for _, received_ns, msg in read_messages(self._reader, [self._topic]):
+            stamp_ns = stamp_ns_from_msg(msg.header.stamp)
+            return received_ns - stamp_ns if stamp_ns else 0
+        return 0
+
+
+def _start_mark(reader: BagReader, name: str) -> EpisodeMark:
+    """The start mark of the bag, as that of a simulation has one; else one of our own."""
+    topics = topics_of_type(reader, _MARK)
+    for mark in read_values(reader, topics, mark_from_msg):
+        if mark.event is EpisodeEvent.START:
+            return mark
+    return EpisodeMark(reader.start_time, name, EpisodeEvent.START)
+
+
+def _notes(bag: Path, config: CollectConfig, digest: BagDigest, info: ModelInfo) -> dict[str, str]:
+    """Provenance: which code made the episode, how, and of what."""
+    record = {
+        'tool': 'embodied-r collect',
+        'code': code_version(),
+        'config': asdict(config),
+        'bag': {'name': bag.name, **asdict(digest)},
+        'models': [{'role': 'perceiver', 'name': info.name, 'digest': info.digest}],
+    }
+    return {'embodied-r collect': json.dumps(record, sort_keys=True)}

@@ -1,0 +1,554 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs live, run on a recording without ROS: perception, answers, and the landmark map."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import zip_longest
+import logging
+import math
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.bags.messages import IMAGE_TYPES
+from embodied_r_ros.bags.reader import is_bag, open_bag, topics_of_type
+from embodied_r_ros.bags.sources import DepthSource, open_source
+from embodied_r_ros.common.errors import ImageError, InputError, ModelError, SourceError
+from embodied_r_ros.core.chat.client import HttpChatClient
+from embodied_r_ros.core.keyframes.selector import KeyframeConfig
+from embodied_r_ros.core.perception.classical import ClassicalPerceiver
+from embodied_r_ros.core.perception.items import depth_of
+from embodied_r_ros.core.pipeline import (
+    classical_perceiver,
+    keyframes_of,
+    perceive_images,
+    perceive_keyframes,
+)
+from embodied_r_ros.core.reasoning.completions import option_letter
+from embodied_r_ros.core.reasoning.prompts import shown_image
+from embodied_r_ros.core.reasoning.question import ShownImage
+from embodied_r_ros.core.reasoning.reasoner import Reasoner
+from embodied_r_ros.core.scene.camera import CameraView
+from embodied_r_ros.core.scene.landmark_map import LandmarkMap, write_scene_map
+from embodied_r_ros.core.scene.tools import Scene
+from embodied_r_ros.core.types.geometry import NS_PER_S
+from embodied_r_ros.core.types.images import encode_image
+from embodied_r_ros.core.types.landmarks import newest_stamp_ns, read_scene_map, SceneMap
+from embodied_r_ros.data.episodes.episode import (
+    has_deltas,
+    keyframe_topics,
+    read_episode,
+    read_keyframes,
+)
+from embodied_r_ros.data.episodes.fleet import StageReport
+from embodied_r_ros.data.episodes.perception_cache import Perceived, PerceptionCache, recording_key
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    import threading
+
+    from embodied_r_ros.core.chat.settings import ChatConfig
+    from embodied_r_ros.core.keyframes.selector import Keyframe
+    from embodied_r_ros.core.perception.perceiver import Perceiver
+    from embodied_r_ros.core.reasoning.question import Listener, Look, Question, ReasonerConfig
+    from embodied_r_ros.core.types.answers import Answer, FocusText
+    from embodied_r_ros.core.types.deltas import SemanticDelta
+    from embodied_r_ros.core.types.geometry import Pose
+    from embodied_r_ros.core.types.images import StampedImage
+    from embodied_r_ros.data.episodes.episode import Episode
+    from embodied_r_ros.data.episodes.manifest import FleetRecording
+
+_HELD_KEYFRAMES = 16  # which another look for a question can be at
+
+# Shows progress over images, knowing how many are expected (None: unknown).
+Progress = Callable[[Iterable['StampedImage'], 'int | None'], Iterable['StampedImage']]
+_LOG = logging.getLogger(__name__)
+
+_KEYFRAME = 'embodied_r_msgs/msg/Keyframe'
+_ID_DIGITS = 8  # in the name of a map of a fleet
+
+
+@dataclass(frozen=True)
+class RecordingScene:
+    """What a recording shows."""
+
+    deltas: tuple[SemanticDelta, ...]
+    look: Look | None = None  # looks at its newest keyframes again; None: it cannot
+    scene_map: SceneMap | None = None  # what is known of the place
+
+
+@dataclass(frozen=True)
+class Seer:
+    """Who sees a recording, and what is kept of it."""
+
+    make_perceiver: Callable[[], Perceiver] = classical_perceiver
+    is_recorded: bool | None = None  # by the deltas in the bag; None: where it has some
+    topic: str | None = None
+    rate_hz: float | None = None
+    cache: PerceptionCache | None = None
+    perceiver_key: str = ''  # all that decides what the perceiver says, for the cache
+
+    def reads_deltas(self, path: Path) -> bool:
+        """Tell whether the deltas in a bag are read.
+
+        Raises:
+            BagError: The bag is damaged.
+        """
+        return has_recorded_deltas(path) if self.is_recorded is None else self.is_recorded
+
+    def recall(self, path: Path) -> RecordingScene | None:
+        """What was perceived of a recording before; None: nothing, or it is not kept.
+
+        Raises:
+            BagError: The bag is damaged.
+        """
+        if self.cache is None or is_scene_map(path) or not path.exists():
+            return None
+        known = None if self.reads_deltas(path) else self.cache.get(self._key(path))
+        return self._scene(known) if known else None
+
+    def see(self, path: Path, progress: Progress = lambda images, _: images) -> RecordingScene:
+        """See a recording, with the map of the place.
+
+        A file `*.json` is a scene map, which is read.
+
+        Raises:
+            InputError: It is a scene map that cannot be read.
+            SourceError: It cannot be read as a stream of images.
+            BagError: The bag is damaged, or has no recorded deltas.
+        """
+        if is_scene_map(path):
+            return RecordingScene((), scene_map=read_scene_map(path))
+        if self.reads_deltas(path):
+            episode = read_episode(path, 'recorded')
+            poses = episode.poses or [None] * len(episode.deltas)
+            pairs = zip(episode.deltas, poses, strict=True)
+            deltas = tuple(replace(delta, pose=delta.pose or pose) for delta, pose in pairs)
+            return RecordingScene(deltas, scene_map=map_of_episode(episode))
+        perceived = self._perceive(path, progress)
+        if self.cache:
+            self.cache.put(self._key(path), perceived)
+        return self._scene(perceived)
+
+    def _key(self, path: Path) -> str:
+        return recording_key(path, self.perceiver_key, f'{self.topic} {self.rate_hz}')
+
+    def _perceive(self, path: Path, progress: Progress) -> Perceived:
+        perceiver = self.make_perceiver()
+        recent: deque[Keyframe] = deque(maxlen=_HELD_KEYFRAMES)
+
+        def holding(keyframes: Iterable[Keyframe]) -> Iterator[Keyframe]:
+            for keyframe in keyframes:
+                recent.append(keyframe)
+                yield keyframe
+
+        with _keyframes_in(path, self.topic, self.rate_hz, progress) as keyframes:
+            deltas = tuple(perceive_keyframes(holding(keyframes), perceiver))
+        held = [_as_seen(keyframe, perceiver) for keyframe in recent]
+        return Perceived(deltas, map_of_deltas(deltas), lambda: held)
+
+    def _scene(self, perceived: Perceived) -> RecordingScene:
+        make_perceiver = lru_cache(maxsize=1)(self.make_perceiver)
+
+        def look(
+            question: str,
+            options: Sequence[str],
+            deltas: Sequence[SemanticDelta],
+            deadline_s: float,
+            cancel: threading.Event | None,
+        ) -> list[FocusText]:
+            del cancel  # nothing sets it offline
+            ids = {delta.to_id for delta in deltas}
+            chosen = [keyframe for keyframe in perceived.keyframes() if keyframe.id in ids]
+            return [make_perceiver().focus(question, options, k, deadline_s) for k in chosen]
+
+        return RecordingScene(perceived.deltas, look, perceived.scene_map)
+
+
+def _as_seen(keyframe: Keyframe, perceiver: Perceiver) -> Keyframe:
+    """The keyframe with the lens that was learned, so that another look sees the same."""
+    if not isinstance(perceiver, ClassicalPerceiver):
+        return keyframe
+    with suppress(ImageError):
+        return perceiver.with_lens(keyframe)
+    return keyframe
+
+
+@contextmanager
+def _keyframes_in(
+    path: Path, topic: str | None, rate_hz: float | None, progress: Progress
+) -> Iterator[Iterable[Keyframe]]:
+    """The keyframes of a recording: chosen of its images, else those that were recorded.
+
+    Raises:
+        SourceError: It cannot be read as a stream of images.
+        BagError: The bag is damaged.
+    """
+    if topic is None and has_keyframes_alone(path):
+        yield recorded_keyframes(path)
+        return
+    with open_source(path, topic, rate_hz) as source:
+        yield keyframes_of(progress(source, source.length), with_last=True)
+
+
+def newest_image(
+    path: Path, topic: str | None, rate_hz: float | None, progress: Progress
+) -> ShownImage:
+    """The last image of a recording, as prompts show it.
+
+    Raises:
+        SourceError: It cannot be read as a stream of images.
+        BagError: The bag is damaged.
+    """
+    if topic is None and has_keyframes_alone(path):
+        *_, keyframe = recorded_keyframes(path)
+        return ShownImage(shown_image(keyframe.image), keyframe.stamp_ns, keyframe.frame_id)
+    with open_source(path, topic, rate_hz) as source:
+        for image in progress(source, source.length):
+            newest = image
+    encoded = newest.encoded or encode_image(newest.image)
+    return ShownImage(shown_image(encoded), newest.stamp_ns, newest.frame_id)
+
+
+def is_scene_map(path: Path) -> bool:
+    """Tell whether a path names a scene map (MAP.json)."""
+    return path.suffix.lower() == '.json' and not path.is_dir()
+
+
+def recorded_alone(path: Path) -> bool:
+    """Tell whether a recording has deltas, and no images from which they could be made anew.
+
+    Raises:
+        BagError: The bag is damaged.
+    """
+    if not has_recorded_deltas(path):
+        return False
+    with open_bag(path) as reader:
+        return not topics_of_type(reader, *IMAGE_TYPES)
+
+
+def has_keyframes_alone(path: Path) -> bool:
+    """Tell whether a recording has the keyframes of a robot, and no images beside them.
+
+    Raises:
+        BagError: The bag is damaged.
+    """
+    if not path.exists() or not is_bag(path):
+        return False
+    with open_bag(path) as reader:
+        return bool(keyframe_topics(reader)) and not topics_of_type(reader, *IMAGE_TYPES)
+
+
+def recorded_keyframes(path: Path) -> Iterator[Keyframe]:
+    """The keyframes of a robot's first camera that were recorded with their images.
+
+    Raises:
+        SourceError: There are none.
+        BagError: The bag is damaged.
+    """
+    cameras: Counter[str] = Counter()
+    for keyframe in read_keyframes(path):
+        if keyframe.image.data:
+            cameras[keyframe.camera] += 1
+            if keyframe.camera == next(iter(cameras)):
+                yield keyframe
+    for camera, count in [*cameras.items()][1:]:
+        text = '%d keyframes of camera %s in %s are left out: those of %s are read'
+        _LOG.warning(text, count, camera, path, next(iter(cameras)))
+    if not cameras:
+        msg = f'{path} holds no images, nor those of keyframes: record with `images: keyframes`'
+        raise SourceError(msg)
+
+
+def check_source(path: Path, topic: str | None, rate_hz: float | None) -> None:
+    """Find out early whether images can be perceived, before a model is started for them.
+
+    Raises:
+        SourceError: It cannot be read as a stream of images.
+        BagError: The bag is damaged.
+    """
+    if is_scene_map(path):
+        read_scene_map(path)
+    elif topic is None and has_keyframes_alone(path):
+        next(recorded_keyframes(path))
+    else:
+        with open_source(path, topic, rate_hz) as source:
+            next(iter(source))  # a codec or an encoding that is not known shows at once
+
+
+def has_recorded_deltas(path: Path) -> bool:
+    """Tell whether a recording has deltas that were perceived when it was made.
+
+    Raises:
+        BagError: The bag is damaged.
+    """
+    if not path.exists() or not is_bag(path):
+        return False
+    with open_bag(path) as reader:
+        return has_deltas(reader)
+
+
+class SceneAsker:
+    """Answers questions about one recording; the newest observation is now."""
+
+    def __init__(
+        self, scene: RecordingScene, chat: ChatConfig | None, config: ReasonerConfig
+    ) -> None:
+        """Reach the model; without one, the tools of the scene answer.
+
+        Raises:
+            InputError: The model server does not answer.
+            ConfigError: There is no model, and what reads questions is not installed.
+        """
+        client = HttpChatClient(chat) if chat else None
+        try:
+            if client:
+                client.info(config.deadline_s)
+        except ModelError as error:
+            raise InputError(str(error)) from None
+        self._scene, self._map = scene, _map_to_tell(scene, config)
+        self._reasoner = Reasoner(client, config, scene.look)
+        self._count = 0
+
+    def ask(self, question: Question, listener: Listener) -> Answer:
+        """Answer a question.
+
+        Raises:
+            Refusal: There is no answer.
+        """
+        self._count += 1
+        question = replace(question, scene_map=self._map)
+        newest_ns = self._newest_ns(question)
+        return self._reasoner.answer(
+            question,
+            self._scene.deltas,
+            answer_id=f'offline-{self._count}',
+            now_ns=lambda: newest_ns,
+            listener=listener,
+        )
+
+    def _newest_ns(self, question: Question) -> int:
+        if question.shown:
+            return question.shown.stamp_ns
+        newest_ns = max((delta.stamp_ns for delta in self._scene.deltas), default=0)
+        return newest_ns or (newest_stamp_ns(self._map) if self._map else 0)
+
+
+def ask_about(
+    scene: RecordingScene,
+    question: Question,
+    chat: ChatConfig | None,
+    config: ReasonerConfig,
+    listener: Listener,
+) -> Answer:
+    """Answer one question about a recording, without a model by the tools of its scene.
+
+    Raises:
+        InputError: The model server does not answer.
+        Refusal: There is no answer.
+    """
+    return SceneAsker(scene, chat, config).ask(question, listener)
+
+
+def _map_to_tell(scene: RecordingScene, config: ReasonerConfig) -> SceneMap | None:
+    """The map that a prompt may hold, as live: one of things, for a model that knows maps.
+
+    Where there is nothing but a map, it is told in any case.
+    """
+    known = scene.scene_map
+    is_told = not scene.deltas or (config.use_map and known and known.landmarks)
+    if known is None or not is_told:
+        return None
+    # As rows, MAP.json and the live map have it.
+    return replace(SceneMap.from_json(known.to_json()), revision=known.revision)
+
+
+def answer_to_json(answer: Answer) -> dict[str, Any]:
+    """Plain JSON values of an answer; what is not known is null."""
+    index = answer.option_index
+    return {
+        'question': answer.question,
+        'options': list(answer.options),
+        'kind': answer.kind.name.lower(),
+        'answer': answer.text or 'unknown',
+        'option': option_letter(index) if index >= 0 else None,
+        'number': answer.number if math.isfinite(answer.number) else None,
+        'unit': answer.unit,
+        'text': answer.sentence,
+        'calls': [call.to_json() for call in answer.calls],
+        'check': answer.check.name.lower(),
+        'check_reason': answer.check_reason,
+        'choices': list(answer.choices),
+        'evidence': answer.evidence(),
+        'confidence': answer.confidence if math.isfinite(answer.confidence) else None,
+        'think': answer.think,
+        'completion': answer.completion,
+        'prompt': answer.prompt,
+        'prompt_sha256': answer.prompt_sha256,
+        'focus': [text.text for text in answer.focus],
+        'deltas': len(answer.delta_ids),
+        'observation_stamp_ns': answer.observation_stamp_ns,
+        'freshness': answer.freshness.name,
+        'model': answer.model.name,
+        'digest': answer.model.digest,
+        'latency_s': answer.latency_ns / 1e9,
+    }
+
+
+@dataclass(frozen=True)
+class MapRecipe:
+    """How recordings become maps."""
+
+    make_perceiver: Callable[[], Perceiver]
+    is_recorded: bool | None = None  # by the deltas in the bag; None: where it has some
+    topic: str | None = None
+    rate_hz: float | None = None
+    depth: DepthSource = field(default_factory=DepthSource)
+    keyframing: KeyframeConfig = field(default_factory=KeyframeConfig)
+    use_poses: bool = True
+
+    def map_of(self, path: Path, progress: Progress = lambda images, _: images) -> LandmarkMap:
+        """The map of a recording.
+
+        Raises:
+            SourceError: It cannot be read as a stream of images.
+            BagError: The bag is damaged, or has no recorded deltas.
+            InputError: There is no perceiver.
+        """
+        is_recorded = self.is_recorded
+        if has_recorded_deltas(path) if is_recorded is None else is_recorded:
+            return map_of_recorded(path)
+        perceiver = self.make_perceiver()
+        with open_source(path, self.topic, self.rate_hz, self.depth) as source:
+            images = progress(source, source.length)
+            return map_of_images(images, perceiver, self.keyframing, use_poses=self.use_poses)
+
+
+@dataclass(frozen=True)
+class MapStage:
+    """Maps a recording of a fleet into a file of a folder."""
+
+    out: Path
+    recipe: MapRecipe
+
+    def __call__(self, path: Path, recording: FleetRecording) -> StageReport:
+        """Map it (see `FleetStage`); a map without landmarks is one."""
+        landmarks = self.recipe.map_of(path)
+        stem = path.name if path.is_dir() else path.stem
+        file = self.out / f'{stem}-{recording.id[:_ID_DIGITS]}.json'
+        write_scene_map(file, landmarks.scene_map())
+        return StageReport(file.name, landmarks.counts['deltas'])
+
+
+def map_of_episode(episode: Episode) -> SceneMap | None:
+    """The recorded map of an episode, else that of its deltas and poses; None: neither."""
+    if episode.log.maps:
+        return episode.log.maps[-1]
+    if not episode.deltas:
+        return None
+    return map_of_deltas(episode.deltas, episode.poses)
+
+
+def scene_of_episode(episode: Episode, until_s: float | None = None) -> Scene:
+    """What its tools compute from, with the recorded map, else the one that the deltas give.
+
+    Args:
+        episode: A recorded episode with deltas.
+        until_s: Know nothing that came later than this after the first keyframe [s].
+
+    Raises:
+        InputError: There was no keyframe until then.
+    """
+    until_s = math.inf if until_s is None else until_s
+    if not until_s >= 0:
+        msg = f'until_s is {until_s}: expected seconds from the first keyframe on, 0 or more'
+        raise InputError(msg)
+    begin_ns, until_ns = min(delta.stamp_ns for delta in episode.deltas), until_s * NS_PER_S
+    deltas = [d for d in episode.posed_deltas if d.stamp_ns - begin_ns <= until_ns]
+    maps = [each for each in episode.log.maps if newest_stamp_ns(each) - begin_ns <= until_ns]
+    return Scene(deltas, maps[-1] if maps else map_of_deltas(deltas))
+
+
+def map_of_deltas(deltas: Sequence[SemanticDelta], poses: Sequence[Pose] = ()) -> SceneMap:
+    """The map of deltas by the poses that they carry, else by others.
+
+    Args:
+        deltas: The deltas, oldest first.
+        poses: Of the camera link at each delta; empty: not known.
+    """
+    landmarks = LandmarkMap()
+    for delta, pose in zip_longest(deltas, poses):
+        landmarks.add(delta, CameraView(delta.pose or pose))
+    return landmarks.scene_map()
+
+
+def map_of_recorded(path: Path) -> LandmarkMap:
+    """The map by the deltas that were recorded, with the poses of their keyframes.
+
+    Raises:
+        BagError: The bag is damaged, or has no recorded deltas.
+    """
+    episode = read_episode(path, 'recorded')
+    views = {
+        (keyframe.camera, keyframe.stamp_ns): CameraView(keyframe.pose, keyframe.intrinsics)
+        for keyframe in read_keyframes(path)
+    }
+    landmarks = LandmarkMap()
+    for number, delta in enumerate(episode.deltas):
+        view = views.get((delta.camera, delta.stamp_ns), CameraView())
+        if view.pose is None and episode.poses:
+            view = replace(view, pose=episode.poses[number])
+        landmarks.add(delta, view)
+    return landmarks
+
+
+def perceive_path(
+    path: Path, perceiver: Perceiver, config: KeyframeConfig | None = None
+) -> Iterator[SemanticDelta]:
+    """Perceive a video, a folder of images, or a bag with one image topic.
+
+    Raises:
+        SourceError: It cannot be read as a stream of images.
+        BagError: The bag is damaged.
+    """
+    with open_source(path) as source:
+        yield from perceive_images(source, perceiver, config)
+
+
+def map_of_images(
+    images: Iterable[StampedImage],
+    perceiver: Perceiver,
+    keyframing: KeyframeConfig | None = None,
+    *,
+    use_poses: bool = True,
+) -> LandmarkMap:
+    """The map of a stream of images, perceived anew.
+
+    Args:
+        images: Of one camera, in order, with poses and depth where there are some.
+        perceiver: Who perceives.
+        keyframing: When an image becomes a keyframe.
+        use_poses: False: the motion comes from the images alone.
+    """
+    return map_of_keyframes(keyframes_of(images, keyframing), perceiver, use_poses=use_poses)
+
+
+def map_of_keyframes(
+    keyframes: Iterable[Keyframe], perceiver: Perceiver, *, use_poses: bool = True
+) -> LandmarkMap:
+    """The map of the keyframes of one camera."""
+    views: dict[int, CameraView] = {}
+
+    def with_views() -> Iterator[Keyframe]:
+        for keyframe in keyframes:
+            pose = keyframe.pose if use_poses else None
+            views[keyframe.id] = CameraView(pose, keyframe.intrinsics, depth_of(keyframe.depth))
+            yield keyframe
+
+    landmarks = LandmarkMap()
+    for delta in perceive_keyframes(with_views(), perceiver):
+        landmarks.add(delta, views.pop(delta.to_id, None))
+    return landmarks

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What rows were derived from: bags read, rows left out and why; the manifest beside them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import asdict, dataclass, field, replace
+import json
+import math
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.files import code_version, write_whole
+from embodied_r_ros.data.episodes.inspect import file_sha256
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from embodied_r_ros.data.questions.derive import QuestionsConfig
+    from embodied_r_ros.data.questions.row import Row
+
+_SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+
+
+@dataclass(frozen=True)
+class BagNote:
+    """What became of a bag."""
+
+    name: str  # as it was given
+    files: dict[str, str]  # SHA-256 by file name, hex
+    sha256: str  # of its content (`recordings.bag_digest`)
+    episode_id: str = ''
+    scene_id: str = ''
+    split: str = ''
+    deltas: str = ''  # where they come from
+    rows: int = 0
+    left_out: str = ''  # why it has no rows; empty: it may have some
+    labels: str = ''  # SHA-256 of the labels beside it, hex; empty: there are none
+    forced: str = ''  # why it was not to be used, where it was all the same
+
+
+@dataclass
+class Distances:
+    """How far wrong options are from something, in steps of 1 cm, however many there are."""
+
+    steps: Counter[int] = field(default_factory=Counter)  # how many, by whole centimetres
+
+    def add(self, metres: float) -> None:
+        """Count one."""
+        self.steps[int(metres * 100)] += 1
+
+    def quantile(self, share: float) -> float:
+        """Distance that this share of them does not exceed, to the next centimetre [m]."""
+        remainder = share * self.steps.total()
+        for step, count in sorted(self.steps.items()):
+            remainder -= count
+            if remainder <= 0:
+                return (step + 1) / 100
+        return math.nan
+
+
+@dataclass
+class Coverage:
+    """How many rows there are, and why there are no others."""
+
+    rows: Counter[tuple[str, str]] = field(default_factory=Counter)  # (kind, source)
+    splits: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # split, kind, source
+    unsolved: Counter[tuple[str, str]] = field(default_factory=Counter)  # (kind, reason)
+    left_out: Counter[tuple[str, str]] = field(default_factory=Counter)  # (kind, reason)
+    # Wrong options of questions about an arm: (kind, where they come from), and how far they are
+    # from (kind, 'keypoint' or 'state').
+    wrong: Counter[tuple[str, str]] = field(default_factory=Counter)
+    distances: defaultdict[tuple[str, str], Distances] = field(
+        default_factory=lambda: defaultdict(Distances)
+    )
+    bags: list[BagNote] = field(default_factory=list)
+
+    def count(self, row: Row) -> None:
+        """Count a row."""
+        self.rows[row.question_type, row.source] += 1
+        self.splits[row.split, row.question_type, row.source] += 1
+        for wrong in row.meta.get('truth', {}).get('distractors', ()):
+            self.wrong[row.question_type, wrong['source']] += 1
+            for what in ('keypoint', 'state'):
+                if f'to_{what}_m' in wrong:
+                    self.distances[row.question_type, what].add(wrong[f'to_{what}_m'])
+
+    def leave_out(self, bag: BagNote, reason: str) -> None:
+        """Count a bag that gives no rows."""
+        self.left_out['every kind', reason] += 1
+        self.bags.append(replace(bag, left_out=reason))
+
+    def table(self) -> str:
+        """The report as text."""
+        kinds = [kind for kind, _ in (*self.rows, *self.left_out, *self.unsolved)]
+        w = max([18, *map(len, kinds)])  # width of the first column
+        lines = [f'{"question type":<{w}} {"source":<10} {"rows":>7}']
+        lines += [f'{kind:<{w}} {by:<10} {n:>7}' for (kind, by), n in sorted(self.rows.items())]
+        splits: Counter[str] = Counter()
+        for (split, _, _), n in self.splits.items():
+            splits[split] += n
+        lines += ['', *(f'{split:<{w}} {"":<10} {n:>7}' for split, n in sorted(splits.items()))]
+        for title, counts in (('left out', self.left_out), ('no solution', self.unsolved)):
+            if counts:
+                lines += ['', f'{title:<{w}} {"times":>7}  because']
+            lines += [f'{kind:<{w}} {n:>7}  {why}' for (kind, why), n in counts.most_common()]
+        return '\n'.join([*lines, *self._wrong_lines()])
+
+    def _wrong_lines(self) -> list[str]:
+        """Where wrong options come from, and how far they are."""
+        if not self.wrong:
+            return []
+        lines = ['', f'{"wrong options":<18} {"from":<13} {"times":>7}']
+        lines += [f'{kind:<18} {by:<13} {n:>7}' for (kind, by), n in sorted(self.wrong.items())]
+        shares = ' '.join(f'{f"{share:.0%}":>6}' for share in _SHARES)
+        lines += ['', f'{"wrong options":<18} {"distance to":<13} {shares}  of them at most [m]']
+        for (kind, what), distances in sorted(self.distances.items()):
+            values = ' '.join(f'{distances.quantile(share):>6.2f}' for share in _SHARES)
+            lines.append(f'{kind:<18} {what:<13} {values}')
+        return lines
+
+
+MANIFEST_VERSION = 1
+
+
+def manifest_path(rows: Path) -> Path:
+    """Where the manifest of a file of rows lies.
+
+    Raises:
+        InputError: There is one already, which is not what a killed process left of these rows.
+    """
+    path = rows.with_name(f'{rows.name.removesuffix(".jsonl")}.manifest.json')
+    if path.exists() and (rows.exists() or _rows_of(path) != rows.name):
+        msg = f'{path} exists already: remove it, or name another file of rows'
+        raise InputError(msg)
+    return path
+
+
+def _rows_of(manifest: Path) -> str:
+    """Name of the file of rows that a manifest is of; empty: it is none."""
+    try:
+        return str(json.loads(manifest.read_bytes())['rows']['file'])
+    except (OSError, ValueError, LookupError, TypeError):
+        return ''
+
+
+def write_manifest(
+    rows: Path,
+    written: Path,
+    config: QuestionsConfig,
+    delta_source: str | None,
+    coverage: Coverage,
+) -> Path:
+    """Write the manifest of a file of rows, before that has its name; it appears complete.
+
+    Args:
+        rows: The file of rows.
+        written: Its content, complete.
+        config: How its questions were derived.
+        delta_source: The requested deltas; None: recorded where a bag has them.
+        coverage: What was derived.
+
+    Raises:
+        InputError: There is one already, or the disk does not take it.
+    """
+    path = manifest_path(rows)
+    content = {
+        'version': MANIFEST_VERSION,
+        'tool': 'embodied-r questions',
+        'code': code_version(),
+        'questions': asdict(config),
+        'deltas': delta_source or 'recorded where a bag has them, else classical',
+        'rows': {
+            'file': rows.name,
+            'sha256': file_sha256(written),
+            'count': coverage.splits.total(),
+            'counts': _nest(coverage.splits),
+            'left_out': _nest(coverage.left_out),
+            'no_solution': _nest(coverage.unsolved),
+            'wrong_options': _nest(coverage.wrong),
+            'wrong_options_by_cm': {
+                f'{kind} to {what}': dict(sorted(distances.steps.items()))
+                for (kind, what), distances in sorted(coverage.distances.items())
+            },
+        },
+        'bags': [asdict(bag) for bag in coverage.bags],
+    }
+    write_whole(path, json.dumps(content, indent=1, ensure_ascii=False) + '\n')
+    return path
+
+
+def _nest(counts: Counter[Any]) -> dict[str, Any]:
+    """Counts by tuples as objects in objects, in alphabetical order."""
+    tree: dict[str, Any] = {}
+    for (*outer, last), count in sorted(counts.items()):
+        place = tree
+        for name in outer:
+            place = place.setdefault(name, {})
+        place[last] = count
+    return tree

@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of an episode or a demonstration: every kind of question at several moments."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, replace
+import json
+import math
+from random import Random
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.arm.questions import arm_kinds, ArmMoment, check_kinds, has_state
+from embodied_r_ros.arm.robot import Robot, RobotMetadata
+from embodied_r_ros.arm.table import table_view
+from embodied_r_ros.arm.task_frame import quarters_facing
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.settings import setting, Settings
+from embodied_r_ros.core.reasoning.image_targets import with_form
+from embodied_r_ros.core.types.deltas import ItemStatus
+from embodied_r_ros.core.types.episodes import EpisodeOutcome
+from embodied_r_ros.core.types.landmarks import SceneMap
+from embodied_r_ros.data.questions.indoor import ask_kinds, KINDS, Moment, NoSolution
+from embodied_r_ros.data.questions.map_kinds import MapMoment
+from embodied_r_ros.data.questions.map_rows import (
+    EVERY_MAP_KIND,
+    layout_map,
+    MAP_KINDS,
+    perceived_map,
+)
+from embodied_r_ros.data.questions.row import builder_of, QuestionWithSolution
+from embodied_r_ros.data.questions.splits import split_of
+from embodied_r_ros.data.questions.wordings import IMAGE_WORDINGS, wording
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from embodied_r_ros.arm.demonstration import ArmEpisode
+    from embodied_r_ros.core.types.deltas import Item
+    from embodied_r_ros.core.types.geometry import Pose
+    from embodied_r_ros.data.episodes.episode import Episode
+    from embodied_r_ros.data.questions.coverage import Coverage
+    from embodied_r_ros.data.questions.indoor import Draft
+    from embodied_r_ros.data.questions.row import Row, RowBuilder
+
+_MIN_DELTAS = 3  # with fewer, there is nothing to add up
+
+
+@dataclass(frozen=True)
+class QuestionsConfig(Settings):
+    """How many questions are derived, and how scenes are split."""
+
+    moments: int = setting(
+        4, 'moments of an episode at which questions are asked', between=(1, 64)
+    )
+    min_rows: int = setting(
+        10, 'rows an episode should give; more moments are tried for it', between=(1, 1000)
+    )
+    seed: int = setting(0, 'seed of the choice of questions and of the split', between=(0, 2**31))
+    test_share: float = setting(0.1, 'share of the scenes for the test split', between=(0, 1))
+    validation_share: float = setting(
+        0.1, 'share of the scenes for the validation split', between=(0, 1)
+    )
+    places: bool = setting(
+        False, 'ask also for points and boxes of items, of models that are shown the image'
+    )
+    maps: bool = setting(False, 'ask also what a scene map answers, of what was seen so far')
+    map_slack_m: float = setting(
+        0.3, 'how far places of a map that no truth proves may be off [m]', between=(0, 10)
+    )
+    robot: Robot | None = None  # whose demonstrations the questions are about; None: as recorded
+
+
+def rows_of_episode(
+    episode: Episode, config: QuestionsConfig, coverage: Coverage
+) -> Iterator[Row]:
+    """Derive an episode's rows; what has no solution is counted in `coverage`.
+
+    Args:
+        episode: The episode.
+        config: How many, and whether of its scene map too.
+        coverage: Counts what had no solution.
+    """
+    rng = Random(f'{config.seed}:{episode.id}')
+    split = split_of(episode.scene_id, config)
+    builder = builder_of(episode, split)
+    moments = _moments(episode, rng)
+    if not moments:
+        coverage.unsolved['every kind', f'fewer than {_MIN_DELTAS} deltas'] += 1
+    keys: set[tuple[str, int]] = set()
+    for count, moment in enumerate(moments):
+        if count >= config.moments and len(keys) >= config.min_rows:
+            return
+        place = _place(moment, split, config)
+        scene = place.scene if isinstance(place, MapMoment) else None
+        drafts = ask_kinds(KINDS, moment, split, rng, coverage)
+        for row in _rows_of_drafts(builder, moment, drafts, rng):
+            key = (row.question, len(moment.deltas))
+            if key not in keys:
+                keys.add(key)
+                # As live prompts have it: the map stands there whatever the question is.
+                yield row.with_map(scene) if scene else row
+        if place:
+            for row in _map_rows(builder, moment, place, config, coverage):
+                yield row.with_map(scene or SceneMap())
+
+
+def _place(moment: Moment, split: str, config: QuestionsConfig) -> MapMoment | NoSolution | None:
+    """What is known of the place; None: it is not asked for."""
+    if not config.maps:
+        return None
+    if moment.layout:
+        return layout_map(moment)
+    return perceived_map(moment, split, config.map_slack_m)
+
+
+def _map_rows(
+    builder: RowBuilder,
+    moment: Moment,
+    place: MapMoment | NoSolution,
+    config: QuestionsConfig,
+    coverage: Coverage,
+) -> Iterator[Row]:
+    """Rows about the scene map of a moment, without it."""
+    if isinstance(place, NoSolution):
+        coverage.unsolved[EVERY_MAP_KIND, place.reason] += 1
+        return
+    # Of its own, so that the other rows are the same with and without these.
+    rng = Random(f'{config.seed}:{builder.episode_id}:map:{len(moment.deltas)}')
+    drafts = ask_kinds(MAP_KINDS, place, builder.split, rng, coverage)
+    yield from _rows_of_drafts(builder, moment, drafts, rng)
+
+
+def _moments(episode: Episode, rng: Random) -> list[Moment]:
+    """All moments of an episode, the last one first, then the others in random order."""
+    counts = list(range(_MIN_DELTAS, len(episode.deltas) + 1))
+    rng.shuffle(counts)
+    counts.sort(key=lambda count: count != len(episode.deltas))
+    return [
+        Moment(
+            episode.deltas[:count],
+            episode.poses[:count],
+            episode.layout,
+            episode.no_poses,
+            episode.pose_source,
+        )
+        for count in counts
+    ]
+
+
+def _rows_of_drafts(
+    builder: RowBuilder, moment: Moment, drafts: Iterable[tuple[str, Draft, bool]], rng: Random
+) -> Iterator[Row]:
+    """Rows about what was seen up to a moment."""
+    for kind, draft, held_out in drafts:
+        question = QuestionWithSolution.of_draft(kind, draft, rng)
+        yield builder.row(
+            f'{len(moment.deltas)}/{kind}/{question.digest}',
+            question,
+            moment.deltas,
+            meta={'truth': draft.truth, 'held_out_wording': held_out},
+        )
+
+
+_LEAST_SIDE = 20  # of a box, in thousandths: smaller things are hard to hit
+_NO_BOXES = 'no item with a box and a label of its own'
+
+
+def rows_of_images(episode: Episode, config: QuestionsConfig, coverage: Coverage) -> Iterator[Row]:
+    """Derive rows that ask for places in images: points at items, and boxes around them.
+
+    What proves them are the boxes of the perceiver; `training.data.vision` saves the images.
+
+    Args:
+        episode: The episode.
+        config: How many.
+        coverage: Counts what had no solution.
+    """
+    split = split_of(episode.scene_id, config)
+    rng = Random(f'{config.seed}:{episode.id}:places')
+    counts = rng.sample(range(1, len(episode.deltas) + 1), len(episode.deltas))
+    boxes = {count: _boxes_of(episode.deltas[count - 1].items) for count in counts}
+    with_boxes = [count for count in counts if boxes[count]][: config.moments]
+    if not with_boxes:
+        coverage.unsolved.update((kind, _NO_BOXES) for kind in IMAGE_WORDINGS)
+    for count in with_boxes:
+        deltas = episode.deltas[:count]
+        for kind in IMAGE_WORDINGS:
+            label, edges = rng.choice(sorted(boxes[count].items()))
+            held_out = split == 'test' and rng.random() < 0.5
+            text = with_form(wording(kind, rng, held_out, item=label))
+            key = 'inside' if kind == 'point_at' else 'bbox_2d'
+            solution = json.dumps({key: edges})
+            question = QuestionWithSolution(kind, text, (), solution, 'items')
+            meta = {
+                'truth': {'item': label},
+                'stamp_ns': deltas[-1].stamp_ns,
+                'held_out_wording': held_out,
+            }
+            name = f'{count}/{kind}/{question.digest}'
+            yield builder_of(episode, split).row(name, question, deltas, meta=meta)
+
+
+def _boxes_of(items: Sequence[Item]) -> dict[str, list[int]]:
+    """Boxes in thousandths, by labels that one item alone has."""
+    labels = Counter(item.label for item in items)
+    boxes = {
+        item.label: [round(1000 * edge) for edge in item.box]
+        for item in items
+        if item.box and labels[item.label] == 1 and item.status is not ItemStatus.LEFT
+    }
+    return {
+        label: box
+        for label, box in boxes.items()
+        if min(box[2] - box[0], box[3] - box[1]) >= _LEAST_SIDE
+    }
+
+
+EVERY_KIND = 'every robot kind'
+_FAILED = EpisodeOutcome.FAILURE, EpisodeOutcome.ABORTED  # what they did is not to be copied
+
+
+def rows_of_arm(
+    demonstration: ArmEpisode, episode: Episode, config: QuestionsConfig, coverage: Coverage
+) -> Iterator[Row]:
+    """Derive the rows of a demonstration; what has no solution is counted in `coverage`.
+
+    Args:
+        demonstration: What the arm did.
+        episode: The recording of it: its name, its scene and its deltas.
+        config: The robot, and the seed.
+        coverage: Counts what had no solution.
+
+    Raises:
+        InputError: The robot's task frame is not that of the demonstration.
+    """
+    own_metadata = demonstration.metadata or RobotMetadata(frame_id=demonstration.frame_id)
+    robot = config.robot or Robot(metadata=own_metadata)
+    if demonstration.frame_id != robot.metadata.frame_id:
+        msg = (
+            f'episode {episode.id!r} is in frame {demonstration.frame_id!r}, robot '
+            f'{robot.name!r} in {robot.metadata.frame_id!r}: name the robot that was recorded'
+        )
+        raise InputError(msg)
+    if episode.outcome in _FAILED:
+        coverage.unsolved[EVERY_KIND, 'the demonstration did not succeed'] += 1
+        return
+    facing = _facing(demonstration, robot)
+    if isinstance(facing, NoSolution):
+        coverage.unsolved[EVERY_KIND, facing.reason] += 1
+        return
+    view = table_view(_camera(demonstration), robot.metadata, robot.placing)
+    quarters, robot = facing
+    config = replace(config, robot=robot)
+    view = view and replace(view.turned(quarters), name=episode.camera)
+    demonstration = replace(demonstration.turned(quarters), view=view)
+    moments = list(_arm_moments(demonstration, episode, robot, coverage))
+    asks = [(moment, *each) for moment in moments for each in arm_kinds(robot).items()]
+    if kinds := check_kinds(robot):
+        end = _end_moment(demonstration, episode)
+        rng = Random(f'{config.seed}:{episode.id}:check')
+        checked = [end, *rng.sample(moments, min(1, len(moments)))]
+        asks += [(moment, *each) for moment in checked for each in kinds.items()]
+    for moment, kind, ask in asks:
+        rng = Random(f'{config.seed}:{episode.id}:{moment.index}:{kind}')
+        draft = ask(moment, robot, rng)
+        if isinstance(draft, NoSolution):
+            coverage.unsolved[kind, draft.reason] += 1
+        else:
+            yield _arm_row(episode, moment, kind, draft, config, rng)
+
+
+def _end_moment(demonstration: ArmEpisode, episode: Episode) -> ArmMoment:
+    """The end of a demonstration, with all that was seen until then."""
+    last = len(demonstration.states) - 1
+    stamp_ns = demonstration.states[last].stamp_ns
+    deltas = tuple(delta for delta in episode.deltas if delta.stamp_ns <= stamp_ns)
+    return ArmMoment(demonstration, last, last, deltas, f'{episode.id}/{last}')
+
+
+def _arm_moments(
+    demonstration: ArmEpisode, episode: Episode, robot: Robot, coverage: Coverage
+) -> Iterator[ArmMoment]:
+    """The moments of the questions, each with the deltas until then."""
+    on_arrival = robot.questions.grip == 'arrival'
+    demonstration = demonstration.gripping_on_arrival() if on_arrival else demonstration
+    for index, keypoint_index in demonstration.keypoint_pairs(robot.questions.stride):
+        stamp_ns = demonstration.states[index].stamp_ns
+        deltas = tuple(delta for delta in episode.deltas if delta.stamp_ns <= stamp_ns)
+        moment = ArmMoment(demonstration, index, keypoint_index, deltas, f'{episode.id}/{index}')
+        off_m = math.dist(moment.state.position, moment.keypoint.position)
+        if on_arrival and off_m < robot.candidates.min_distance_m:
+            coverage.unsolved[EVERY_KIND, 'the arm is where its keypoint is'] += 1
+        else:
+            yield moment
+
+
+def _camera(demonstration: ArmEpisode) -> Pose | None:
+    """Pose of the camera in the task frame, as recorded; None: it is not."""
+    is_known = demonstration.camera and demonstration.camera.frame_id == demonstration.frame_id
+    return demonstration.camera if is_known else None
+
+
+def _facing(demonstration: ArmEpisode, robot: Robot) -> tuple[int, Robot] | NoSolution:
+    """Quarters by which the task frame is turned, so that its words hold, and the robot in it."""
+    stance = robot.questions.camera
+    if stance == 'declared':
+        return 0, robot
+    camera = _camera(demonstration)
+    if camera is None and robot.placing.camera_position:
+        camera = robot.placing.camera(demonstration.frame_id)
+    if camera is None:
+        return NoSolution(
+            f'the pose of the camera in {demonstration.frame_id!r} is not known: record it, give '
+            'the robot a camera_position, or set `camera: declared` where it faces the robot'
+        )
+    quarters = quarters_facing(camera, robot.metadata.reference, stance, demonstration.intrinsics)
+    if isinstance(quarters, str):
+        return NoSolution(quarters)
+    return quarters, replace(robot, metadata=robot.metadata.turned(quarters))
+
+
+def _arm_row(
+    episode: Episode,
+    moment: ArmMoment,
+    kind: str,
+    draft: Draft,
+    config: QuestionsConfig,
+    rng: Random,
+) -> Row:
+    robot, stamp_ns = config.robot, moment.state.stamp_ns
+    assert robot is not None
+    view = moment.view(with_tool=has_state(kind, robot))
+    look = view.describe(moment.deltas) if view else None
+    question = QuestionWithSolution.of_draft(kind, draft, rng)
+    return builder_of(episode, split_of(episode.scene_id, config)).row(
+        f'{moment.index}/{kind}/{question.digest}',
+        question,
+        moment.deltas,
+        focus=(asdict(look),) if look else (),
+        meta={
+            'truth': draft.truth,
+            'robot': robot.name,
+            'stamp_ns': stamp_ns,
+            'state_index': moment.index,
+            'keypoint_index': moment.keypoint_index,
+        },
+        state=moment.state.position,
+        keypoint=moment.keypoint.position,
+        frame_id=moment.demonstration.frame_id,
+        deadband_m=robot.questions.deadband_m,
+    )

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions about an arm: rows that prove themselves, and the prompt of the live action."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+import math
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.arm.proposal import (
+    DONE_NOW,
+    keypoint_question,
+    PROGRESS_NOW,
+    ROTATION_NEXT,
+    TURNS_DEG,
+)
+from embodied_r_ros.arm.task_frame import Movement
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.core.reasoning.completions import choice_index
+from embodied_r_ros.core.reasoning.prompts import build_prompt
+from embodied_r_ros.core.scene.memory import MemoryConfig
+from embodied_r_ros.core.types.geometry import position_text
+from embodied_r_ros.data.questions.coverage import Coverage
+from embodied_r_ros.data.questions.derive import QuestionsConfig, rows_of_arm
+from embodied_r_ros.data.questions.row import Row
+from embodied_r_ros.data.questions.splits import keypoint_places, split_of, SplitGuard
+import pytest
+
+from test.arm.arms import arm, episode, KEYPOINTS, TASK
+from test.arm.robot_rows import FACING, positions, ROBOT, rows_of
+
+if TYPE_CHECKING:
+    from embodied_r_ros.arm.demonstration import ArmEpisode
+
+
+def test_every_tenth_state_is_asked_about_in_three_ways() -> None:
+    rows = rows_of()
+    asked = Counter((row.meta['state_index'], row.question_type) for row in rows)
+    assert set(asked.values()) == {1}
+    assert {index for index, _ in asked} == set(range(0, len(FACING.states) - 1, 10))
+    kinds = {'waypoint', 'current_state', 'movement'}
+    assert {kind for _, kind in asked} == kinds
+    for row in rows:
+        assert row.keypoint == FACING.states[row.meta['keypoint_index']].position
+        later = [index for index in FACING.keypoints if index > row.meta['state_index']]
+        assert row.meta['keypoint_index'] == min(later)
+
+
+def test_solutions_are_the_keypoint_the_state_and_the_words_between_them() -> None:
+    for row in rows_of():
+        way = Movement.between(row.state, row.keypoint, 0.005)
+        solutions = {
+            'waypoint': position_text(row.keypoint),
+            'current_state': position_text(row.state),
+            'movement': way.words() if way else 'none',
+        }
+        assert row.solution_text() == solutions[row.question_type]
+        assert len(row.options) == len(set(row.options)) == 4
+        assert row.frame_id == 'table_center'
+
+
+def test_rows_survive_their_file() -> None:
+    for row in rows_of(gripper=True, rotation='yaw'):
+        again = Row.from_json(row.to_json())
+        assert again.to_json() == row.to_json()
+        assert (again.state, again.keypoint) == (row.state, row.keypoint)
+
+
+def test_the_prompt_of_a_row_is_that_of_the_live_action() -> None:
+    memory = MemoryConfig()
+    for row in rows_of():
+        if row.question_type != 'waypoint':
+            continue
+        question = keypoint_question(
+            TASK,
+            'table_center',
+            [(x, y, z) for x, y, z in positions(row)],
+            robot=ROBOT.metadata,
+            state=(row.state[0], row.state[1], row.state[2]),
+        )
+        live = build_prompt(question.text, question.options, row.semantic_deltas(), (), memory)
+        assert row.prompt(memory) == live
+        assert 'The end effector is at' in live.user
+
+
+def test_only_what_was_seen_by_then_is_told() -> None:
+    for row in rows_of():
+        seen = [
+            delta
+            for delta in episode('e1', FACING).deltas
+            if delta.stamp_ns <= row.meta['stamp_ns']
+        ]
+        assert len(row.deltas) == len(seen)
+
+
+def test_the_state_is_not_told_where_it_is_asked_for() -> None:
+    for row in rows_of():
+        assert ('The end effector is at' in row.question) == (row.question_type != 'current_state')
+
+
+def test_movements_can_be_asked_without_state_and_metadata() -> None:
+    rows = [row for row in rows_of(movement_context=False) if row.question_type == 'movement']
+    assert rows
+    assert not any('The end effector is at' in row.question for row in rows)
+    assert not any('centre of the table' in row.question for row in rows)
+
+
+def test_no_movement_is_asked_of_a_way_that_is_silent() -> None:
+    coverage = Coverage()
+    rows = rows_of(coverage=coverage, deadband_m=0.3)
+    assert 'movement' not in {row.question_type for row in rows}
+    reason = 'the way to the keypoint is not longer than the deadband'
+    assert coverage.unsolved['movement', reason] == len(rows) / 2
+
+
+def test_the_seed_decides() -> None:
+    first, again, other = ([row.to_json() for row in rows_of(seed=seed)] for seed in (0, 0, 1))
+    assert first == again
+    assert first != other
+
+
+def test_what_else_is_asked_does_not_change_a_question() -> None:
+    alone = [row.to_json() for row in rows_of(kinds=('movement',))]
+    among = [row.to_json() for row in rows_of(gripper=True) if row.question_type == 'movement']
+    assert alone == among
+
+
+def test_gripper_and_rotation_are_asked_only_when_wanted() -> None:
+    assert {row.question_type for row in rows_of()} == {'waypoint', 'current_state', 'movement'}
+    for row in rows_of(gripper=True):
+        if row.question_type == 'gripper':
+            number = FACING.keypoints.index(row.meta['keypoint_index'])
+            assert row.solution_text() == ('closed' if KEYPOINTS[number][1] else 'open')
+            assert set(row.options) == {'open', 'closed'}
+
+
+def test_splits_follow_the_scene_and_a_layout_is_in_one_of_them() -> None:
+    config = QuestionsConfig(test_share=0.5, robot=ROBOT)
+    names = [f'table {number}' for number in range(30)]
+    train = next(name for name in names if split_of(name, config) == 'train')
+    test = next(name for name in names if split_of(name, config) == 'test')
+    guard = SplitGuard()
+
+    def twin_of(demonstration: ArmEpisode, scene: str, split: str) -> str:
+        places = keypoint_places(demonstration)
+        return guard.layout_twin_of(demonstration.task, places, scene, split)
+
+    assert twin_of(FACING, train, 'train') == ''
+    assert twin_of(arm(shift_m=0.002), test, 'test') == train
+    assert twin_of(arm(shift_m=0.05), test, 'test') == ''
+    assert twin_of(arm(shift_m=0.001), 'other', 'train') == ''
+    rows = list(rows_of_arm(FACING, episode('e', FACING, scene=test), config, Coverage()))
+    assert {(row.split, row.scene_id) for row in rows} == {('test', test)}
+
+
+def test_answers_are_read_by_letter_and_by_text() -> None:
+    for row in rows_of():
+        right = choice_index(row.solution_text(), row.options)
+        assert right is not None
+        assert choice_index(f'[[{row.solution}]]', row.options) == right
+
+
+@pytest.mark.parametrize('keypoints', [(3, 2), (2, 2), (-1,), (2, 113)])
+def test_keypoints_that_are_no_rising_indices_are_refused(keypoints: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match='expected rising indices of 113 states'):
+        replace(FACING, keypoints=keypoints)
+
+
+def test_stamps_that_stand_still_are_refused() -> None:
+    with pytest.raises(InputError, match='order of time'):
+        replace(FACING, states=(FACING.states[0],) * 3, keypoints=(2,))
+
+
+def test_on_arrival_the_gripper_is_that_of_the_keypoint_before() -> None:
+    """Four keypoints open, closed, open, … at places that differ; grips are none of their own."""
+    shown = FACING.gripping_on_arrival()
+    kept = [shown.states[index] for index in shown.keypoints]
+    places = [state.position for state in kept]
+    assert [state.closed for state in kept] == [False, True, True, True, False, False]
+    assert all(math.dist(a, b) > 0.1 for a, b in pairwise(places))
+    assert shown.states[0] == FACING.states[0]
+    rows = rows_of(grip='arrival')
+    assert rows
+    assert all(math.dist(row.state, row.keypoint) >= 0.03 for row in rows)
+    assert any(math.dist(row.state, row.keypoint) < 0.03 for row in rows_of())
+
+
+def test_every_turn_is_an_option_of_a_row_and_of_the_live_question() -> None:
+    rows = [row for row in rows_of(rotation='yaw') if row.question_type == 'rotation']
+    assert rows
+    for row in rows:
+        x, y, z = row.state
+        live = ROTATION_NEXT.of_task(TASK, 'table_center', ROBOT.metadata, (x, y, z))
+        assert row.question == live.text
+        assert set(row.options) == set(live.options)
+        nearest = TURNS_DEG[live.options.index(row.solution_text())]
+        assert abs(math.remainder(nearest - row.meta['truth']['yaw_deg'], 360)) <= 22.5
+
+
+def test_whether_it_is_done_and_how_far_is_asked_at_the_end_and_once_before() -> None:
+    kinds = {'success', 'progress'}
+    assert not any(row.question_type in kinds for row in rows_of())
+    rows = [row for row in rows_of(success=True) if row.question_type in kinds]
+    last = len(FACING.states) - 1
+    found = {(row.question_type, row.meta['state_index'] == last): row for row in rows}
+    assert len(rows) == len(found) == 4
+    for row in rows:
+        x, y, z = row.state
+        parts = TASK, 'table_center', ROBOT.metadata, (x, y, z)
+        questions = DONE_NOW.of_task(*parts), PROGRESS_NOW.of_task(*parts)
+        live = questions[row.question_type == 'progress']
+        assert (row.question, set(row.options)) == (live.text, set(live.options))
+    assert found['success', True].solution_text() == 'yes'
+    assert found['success', False].solution_text() == 'no'
+    assert found['progress', True].solution_text() == '100 percent'
+    early = found['progress', False]
+    behind = sum(index <= early.meta['state_index'] for index in FACING.keypoints)
+    share = 100 * behind / len(FACING.keypoints)
+    assert abs(float(early.solution_text().split()[0]) - share) <= 12.5
