@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.perception.classical import ClassicalConfig
 from embodied_r_ros.core.perception.detector import DetectorPerceiver
 from embodied_r_ros.core.types.deltas import ItemStatus, ScaleSource
 from embodied_r_ros.core.types.geometry import rays_of_pixels
 from embodied_r_ros.core.types.images import encode_image, pack_depth
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.core.types.vocabulary import Detection
 import numpy as np
 

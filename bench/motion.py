@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from embodied_r_ros.core.keyframes.selector import Keyframe
     from embodied_r_ros.core.types.geometry import Pose
+    from embodied_r_ros.core.types.keyframes import Keyframe
 
 YAW_DEG, DIRECTION_DEG, WAY_M = 5.0, 25.0, 0.1
 RIGHT_SHARE = 0.8

@@ -38,8 +38,8 @@ from bench.baselines import orb_motion
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.core.keyframes.selector import Keyframe
     from embodied_r_ros.core.types.deltas import Item, Motion, SemanticDelta
+    from embodied_r_ros.core.types.keyframes import Keyframe
     from numpy.typing import NDArray
 
 MODES = ('odometry', 'intrinsics', 'learned', 'assumed')

@@ -61,8 +61,8 @@ from bench.real_sequences import find_sequences, read_sequence, write_bag
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from embodied_r_ros.core.keyframes.selector import Keyframe
     from embodied_r_ros.core.types.images import StampedImage
+    from embodied_r_ros.core.types.keyframes import Keyframe
     from embodied_r_ros.core.types.layout import Layout, LayoutObject
     from numpy.typing import NDArray
 

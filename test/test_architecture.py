@@ -8,6 +8,7 @@ from collections import defaultdict
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+import subprocess
 import sys
 from typing import Any, TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = 'embodied_r_ros'
+SAMPLE = ROOT / 'samples' / 'indoor' / 'episode_00000'
 
 # Each room imports only from rooms above it; `core` is ordered within.
 ROOMS = (
@@ -27,8 +29,6 @@ ROOMS = (
 # These import from all of them, and from one another only as listed.
 OUTER_ROOMS = {'sim': set(), 'nodes': set(), 'cli': {'nodes', 'sim'}}
 
-# Still to be cut.
-SEAMS = {'data': {'arm'}, 'apps': {'arm'}}
 
 CORE_LIBRARIES = {
     'safetensors', 'tokenizers',
@@ -106,8 +106,7 @@ def rooms_above(name: str) -> set[str]:
 
 def upward_imports(path: Path, root: Path = ROOT) -> list[str]:
     """List the imports of a file that lead to a room below its own."""
-    own = room(module_name(path, root))
-    above = {*rooms_above(own), *SEAMS.get(own, ())}
+    above = rooms_above(room(module_name(path, root)))
     names = {n for n in imports_of(path) if n.startswith(f'{PACKAGE}.')}
     return sorted(name for name in names if room(name) not in above)
 
@@ -163,6 +162,43 @@ def test_training_knows_no_ros_nodes_and_commands() -> None:
     assert offenders(TRAINING, of_ros) == {}
 
 
+def loaded_by(*arguments: str) -> list[str]:
+    """The modules of the package, empty ones left out, that a command has loaded at its end."""
+    code = (
+        'import sys; from embodied_r_ros.cli.main import main; main(sys.argv[1:]); '
+        'print(*(n for n, m in sys.modules.items() if n.startswith("embodied_r_ros.")'
+        ' and not hasattr(m, "__path__")), file=sys.stderr)'
+    )
+    command = [sys.executable, '-c', code, *arguments]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+    return done.stderr.splitlines()[-1].split()
+
+
+@pytest.mark.parametrize(
+    ('most', 'arguments'),
+    [(70, ['perceive', str(SAMPLE), '--json']), (40, ['episodes', 'list', str(SAMPLE)])],
+)
+def test_a_command_loads_what_it_needs_and_no_arm(most: int, arguments: list[str]) -> None:
+    modules = loaded_by(*arguments)
+    assert len(modules) <= most, modules
+    assert not [name for name in modules if name.startswith('embodied_r_ros.arm')]
+
+
+# What needs an arm where it is asked for; `data.arm_room` and `cli.main` load it by name.
+OF_ARM = ('arm', 'nodes.arm', 'sim.arm', 'cli.arm')
+IMPORTS_OF_ARM = {'nodes.spatial_reasoner', 'nodes.behaviours', 'cli.sim'}
+
+
+def test_nobody_else_imports_the_arm() -> None:
+    parts = tuple(f'{PACKAGE}.{name}' for name in OF_ARM)
+    found = {
+        module_name(path, ROOT / PACKAGE)
+        for path in SOURCES
+        if any(name.startswith(parts) for name in imports_of(path))
+    }
+    assert {name for name in found if not name.startswith(OF_ARM)} <= IMPORTS_OF_ARM
+
+
 def importers() -> dict[str, set[str]]:
     """Which modules import each module, those of tests left out."""
     folders = (PACKAGE, 'training', 'bench', 'examples', 'launch')
@@ -190,8 +226,7 @@ def test_rooms_form_no_circle() -> None:
     for path in SOURCES:
         names = imports_of(path)
         own = room(module_name(path, ROOT))
-        others = {room(n) for n in names if n.startswith(f'{PACKAGE}.')} - {own, ''}
-        graph[own] |= others - SEAMS.get(own, set())
+        graph[own] |= {room(n) for n in names if n.startswith(f'{PACKAGE}.')} - {own, ''}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:

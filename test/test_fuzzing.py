@@ -26,11 +26,11 @@ from embodied_r_ros.common.errors import BagError, ConfigError, ImageError, Inpu
 from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.common.settings import parse_yaml
 from embodied_r_ros.core.chat.protocol import error_detail, EventReader
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.perception.vlm_reply import read_focus, read_scene
 from embodied_r_ros.core.reasoning.completions import choice_index, number_in, parse_completion
 from embodied_r_ros.core.types.episodes import AnswerLabel, LabelVerdict
 from embodied_r_ros.core.types.images import decode_image, encode_image, EncodedImage
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.data.episodes.episode import read_answers, read_episode
 from embodied_r_ros.data.own_messages import (
     answer_to_msg,

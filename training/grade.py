@@ -14,8 +14,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.core.reasoning.completions import option_letter, UNKNOWN
+from embodied_r_ros.core.reasoning.completions import option_letter
 from embodied_r_ros.core.reasoning.question import question_problem
+from embodied_r_ros.core.types.answers import UNKNOWN
 
 from training.data.lines import read_lines
 from training.eval.grading import grade_with_consistency, named_answer

@@ -18,7 +18,8 @@ from embodied_r_ros.bags.format import LIBRARY
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.types.geometry import NS_PER_S
-from embodied_r_ros.data.episodes.episode import keyframe_topics, read_as_recorded
+from embodied_r_ros.data.episodes.contents import keyframe_topics
+from embodied_r_ros.data.episodes.episode import read_as_recorded
 from embodied_r_ros.data.questions.proofs import recorded_questions
 from mcap.writer import Writer
 import numpy as np
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from embodied_r_ros.core.keyframes.selector import Keyframe
     from embodied_r_ros.core.types.deltas import Item, SemanticDelta
+    from embodied_r_ros.core.types.keyframes import Keyframe
     from embodied_r_ros.data.questions.proofs import RecordedQuestion
 
 _JSON, _JSON_SCHEMA = 'json', 'jsonschema'

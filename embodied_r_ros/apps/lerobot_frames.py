@@ -14,7 +14,6 @@ import json
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.apps.review.film import film_topics
-from embodied_r_ros.arm.demonstration_bag import read_demonstration, setup_of
 from embodied_r_ros.bags.images import ImageDecoder
 from embodied_r_ros.bags.messages import stamp_ns_from_msg
 from embodied_r_ros.bags.poses import pose_source, poses_at
@@ -22,7 +21,8 @@ from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.reasoning.completions import option_letter
 from embodied_r_ros.core.types.geometry import NS_PER_S, Pose
-from embodied_r_ros.data.episodes.episode import has_arm, keyframe_topics
+from embodied_r_ros.data.arm_room import arm_room, has_arm
+from embodied_r_ros.data.episodes.contents import keyframe_topics
 import numpy as np
 from scipy.spatial.transform import Rotation
 
@@ -89,7 +89,7 @@ def known_poses(bags: Iterable[Path]) -> str:
     for bag in bags:
         with open_bag(bag) as reader:
             if has_arm(reader, None):
-                kinds.add(TOOL if setup_of(reader).poses != 'none' else '')
+                kinds.add(TOOL if arm_room().setup_of(reader).poses != 'none' else '')
             else:
                 kinds.add(CAMERA if pose_source(reader) else '')
     return kinds.pop() if len(kinds) == 1 else ''
@@ -128,7 +128,7 @@ def _tool_states(
     reader: BagReader, stamps: Sequence[int]
 ) -> tuple[tuple[str, ...], NDArray[np.float64]]:
     """Names and values of what is known of an arm, in the task frame."""
-    arm = read_demonstration(reader)
+    arm = arm_room().read_demonstration(reader)
     if arm.positions is None:
         msg = 'it records speeds of joints, and no pose of the tool'
         raise InputError(msg)

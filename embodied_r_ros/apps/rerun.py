@@ -17,9 +17,9 @@ from embodied_r_ros.bags.messages import IMAGE_TYPES
 from embodied_r_ros.bags.reader import open_bag, read_values, topics_of_type
 from embodied_r_ros.common.errors import BagError, InputError
 from embodied_r_ros.common.files import whole_file
-from embodied_r_ros.core.keyframes.selector import KeyframeReason
 from embodied_r_ros.core.types.answers import Freshness
 from embodied_r_ros.core.types.deltas import DeltaKind, Rung
+from embodied_r_ros.core.types.keyframes import KeyframeReason
 from embodied_r_ros.data.episodes.episode import read_as_recorded
 from embodied_r_ros.data.own_messages import keyframe_from_msg
 import numpy as np
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from enum import Enum
     from pathlib import Path
 
-    from embodied_r_ros.core.keyframes.selector import Keyframe
     from embodied_r_ros.core.types.answers import Answer
     from embodied_r_ros.core.types.deltas import SemanticDelta
     from embodied_r_ros.core.types.geometry import Intrinsics, Pose
     from embodied_r_ros.core.types.images import EncodedImage
+    from embodied_r_ros.core.types.keyframes import Keyframe
     from embodied_r_ros.data.episodes.episode import Episode
 
 TIMELINE = 'time'

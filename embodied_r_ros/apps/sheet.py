@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from embodied_r_ros.core.keyframes.selector import Keyframe
     from embodied_r_ros.core.types.answers import Answer
     from embodied_r_ros.core.types.deltas import Item, SemanticDelta
     from embodied_r_ros.core.types.images import EncodedImage
+    from embodied_r_ros.core.types.keyframes import Keyframe
     from numpy.typing import NDArray
 
 _FONT = cv2.FONT_HERSHEY_SIMPLEX

@@ -200,6 +200,11 @@ class ArmEpisode:
             )
             raise InputError(msg)
 
+    @property
+    def keypoint_places(self) -> list[Position]:
+        """Positions of its keypoints [m]."""
+        return [self.states[index].position for index in self.keypoints]
+
     def keypoint_pairs(self, stride: int) -> Iterator[tuple[int, int]]:
         """Every `stride`-th state with the keypoint after it, as indices of states.
 

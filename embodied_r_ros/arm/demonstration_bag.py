@@ -11,7 +11,7 @@ import json
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.demonstration import Demonstration
-from embodied_r_ros.arm.robot import ArmSetup, SETUP_TOPIC
+from embodied_r_ros.arm.robot import ArmSetup
 from embodied_r_ros.arm.tool_poses import only_topic, read_series, Series, tool_poses
 from embodied_r_ros.bags.images import choose_image_topic
 from embodied_r_ros.bags.message_types import BagMessageFactory
@@ -30,6 +30,7 @@ from embodied_r_ros.common.errors import BagError
 from embodied_r_ros.common.files import code_version
 from embodied_r_ros.core.types.episodes import EpisodeEvent, EpisodeMark, EpisodeOutcome
 from embodied_r_ros.core.types.geometry import NS_PER_S
+from embodied_r_ros.data.arm_room import SETUP_TOPIC
 from embodied_r_ros.data.own_messages import mark_from_msg, mark_to_msg
 import numpy as np
 

@@ -12,7 +12,7 @@ from itertools import product
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.arm.task_frame import FULL, Movement, movements
+from embodied_r_ros.core.types.movement import FULL, Movement, movements
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

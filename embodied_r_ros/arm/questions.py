@@ -34,7 +34,6 @@ from embodied_r_ros.arm.question_options import (
 )
 from embodied_r_ros.arm.robot import Robot
 from embodied_r_ros.arm.table import seen_things
-from embodied_r_ros.arm.task_frame import Movement
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.types.geometry import (
     matrix_from_quaternion,
@@ -42,6 +41,7 @@ from embodied_r_ros.core.types.geometry import (
     quaternion_from_matrix,
     wrap_angle_rad,
 )
+from embodied_r_ros.core.types.movement import Movement
 from embodied_r_ros.data.questions.indoor import Draft, NoSolution
 import numpy as np
 

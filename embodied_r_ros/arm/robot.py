@@ -16,11 +16,11 @@ from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.common.settings import config_from_mapping, read_yaml, setting, Settings
 from embodied_r_ros.core.types.geometry import position_text
+from embodied_r_ros.data.arm_room import SETUP_TOPIC
 
 if TYPE_CHECKING:
     from embodied_r_ros.arm.candidates import Box
 
-SETUP_TOPIC = '/arm_setup'
 _LISTS = ('joints', 'gripper_joints', 'reference', 'gripper_size')
 
 

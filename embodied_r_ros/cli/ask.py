@@ -38,10 +38,10 @@ from embodied_r_ros.core.reasoning.question import (
     question_problem,
     ReasonerConfig,
 )
+from embodied_r_ros.data.episodes.contents import has_recorded_deltas
 from embodied_r_ros.data.episodes.offline import (
     answer_to_json,
     check_source,
-    has_recorded_deltas,
     is_scene_map,
     newest_image,
     RecordingScene,

@@ -10,9 +10,6 @@ import json
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.apps.foxglove import export_foxglove
-from embodied_r_ros.apps.lerobot import LeRobotExport
-from embodied_r_ros.apps.lerobot_frames import known_poses
 from embodied_r_ros.bags.audit import AuditReport
 from embodied_r_ros.bags.recovery import find_episodes, recover_all
 from embodied_r_ros.bags.sources import find_bags
@@ -25,7 +22,6 @@ from embodied_r_ros.data.episodes.inspect import (
     EpisodeSummary,
     summarize,
 )
-from embodied_r_ros.data.episodes.label_check import check_labels, write_label_table
 from embodied_r_ros.data.episodes.labels import agreements
 from tqdm import tqdm
 
@@ -113,6 +109,8 @@ def _labels_text(summary: EpisodeSummary) -> str:
 
 
 def _labels(episodes: list[Path], args: argparse.Namespace) -> int:
+    from embodied_r_ros.data.episodes.label_check import check_labels, write_label_table
+
     if args.csv:
         write_label_table(episodes, sys.stdout)
         return 0
@@ -222,6 +220,9 @@ def _export(args: argparse.Namespace) -> int:
     bags = find_bags(args.paths)
     if args.format == 'foxglove':
         return _export_foxglove(bags, args.out)
+    from embodied_r_ros.apps.lerobot import LeRobotExport
+    from embodied_r_ros.apps.lerobot_frames import known_poses
+
     with whole_folder(args.out) as folder:
         dataset = LeRobotExport(folder, args.rate, known_poses(bags))
         results = [dataset.add(bag) for bag in tqdm(bags, unit=' recordings', disable=None)]
@@ -239,6 +240,8 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def _export_foxglove(bags: list[Path], out: Path) -> int:
+    from embodied_r_ros.apps.foxglove import export_foxglove
+
     written = 0
     with whole_folder(out) as folder:
         for bag in bags:

@@ -17,7 +17,8 @@ from embodied_r_ros.cli.arguments import (
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.keyframes.budget import evaluate_images
 from embodied_r_ros.core.keyframes.selector import Evaluation, KeyframeConfig
-from embodied_r_ros.data.episodes.offline import has_keyframes_alone, recorded_keyframes
+from embodied_r_ros.data.episodes.contents import has_keyframes_alone
+from embodied_r_ros.data.episodes.offline import recorded_keyframes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

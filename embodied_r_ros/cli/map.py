@@ -28,8 +28,9 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import alone_in, whole_file
 from embodied_r_ros.core.keyframes.selector import KeyframeConfig
 from embodied_r_ros.core.scene.landmark_map import scene_map_text
+from embodied_r_ros.data.episodes.contents import has_recorded_deltas
 from embodied_r_ros.data.episodes.manifest import find_recordings
-from embodied_r_ros.data.episodes.offline import has_recorded_deltas, MapRecipe, MapStage
+from embodied_r_ros.data.episodes.offline import MapRecipe, MapStage
 
 if TYPE_CHECKING:
     import argparse

@@ -25,8 +25,7 @@ from embodied_r_ros.core.pipeline import (
     perceive_keyframes,
 )
 from embodied_r_ros.core.types.deltas import DeltaKind
-from embodied_r_ros.data.episodes.episode import read_episode
-from embodied_r_ros.data.episodes.offline import recorded_alone
+from embodied_r_ros.data.episodes.contents import recorded_alone
 
 if TYPE_CHECKING:
     import argparse
@@ -58,6 +57,8 @@ def main(args: argparse.Namespace) -> int:
         if args.picture:
             msg = '--picture draws what is perceived anew: give --perceiver classical too'
             raise InputError(msg)
+        from embodied_r_ros.data.episodes.episode import read_episode
+
         refuse_options_of_images(args, str(path))
         _tell(read_episode(path, 'recorded').deltas, as_json=args.json)
         return 0

@@ -8,7 +8,6 @@ from functools import partial
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.cli.arguments import add_settings, given_settings, some_path, some_text
 from embodied_r_ros.cli.fleet import (
@@ -24,7 +23,8 @@ from embodied_r_ros.core.pipeline import (
     classical_perceiver,
     vlm_perceiver,
 )
-from embodied_r_ros.data.episodes.episode import DELTA_SOURCES, keyframes_of_arm
+from embodied_r_ros.data.arm_room import arm_room, keyframing_of
+from embodied_r_ros.data.episodes.episode import DELTA_SOURCES
 from embodied_r_ros.data.episodes.inspect import bag_digest
 from embodied_r_ros.data.episodes.manifest import find_recordings
 from embodied_r_ros.data.episodes.offline import perceive_path
@@ -93,7 +93,7 @@ def main(args: argparse.Namespace) -> int:
     """Derive the rows and write their manifest; the coverage report goes to stderr."""
     config = QuestionsConfig(
         **given_settings(args, _OPTIONS),
-        robot=load_robot(args.robot) if args.robot else None,
+        robot=arm_room().load_robot(args.robot) if args.robot else None,
     )
     manifest_path(args.out)  # refused before the work, not after it
     coverage = Coverage()
@@ -188,6 +188,6 @@ def _recipe(
 
     def perceive(bag: Path) -> list[SemanticDelta]:
         perceiver = vlm if args.deltas == 'vlm' else classical_perceiver(sight)
-        return list(perceive_path(bag, perceiver, keyframes_of_arm(bag, config.robot)))
+        return list(perceive_path(bag, perceiver, keyframing_of(bag, config.robot)))
 
     return RowsRecipe(config, args.deltas, perceive, args.force, shared_names)

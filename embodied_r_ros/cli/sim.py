@@ -10,10 +10,10 @@ import re
 import sys
 from typing import Any, TYPE_CHECKING, TypeVar
 
-from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.cli.arguments import add_settings, given_settings, say, some_path, some_text
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.core.reasoning.question import ReasonerConfig
+from embodied_r_ros.data.arm_room import arm_room
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.serving.served import served_model
 from embodied_r_ros.sim import require_arm, require_simulator
@@ -153,7 +153,7 @@ def _closed_loop(args: argparse.Namespace, config: SimArmConfig) -> int:
     from embodied_r_ros.sim.arm.trials import ClosedLoopRun, finish, lead
 
     model, robot_file, budget = _leader(args)
-    robot, who = load_robot(robot_file), args.chooser or 'model'
+    robot, who = arm_room().load_robot(robot_file), args.chooser or 'model'
     run = ClosedLoopRun(config, args.seed, args.episodes, args.out, robot, who)
     run.prepare()
     settings = LoopSettings(

@@ -15,25 +15,23 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError, ModelError
 from embodied_r_ros.common.work import IMAGES, KEYFRAMES, METER
-from embodied_r_ros.core.chat.client import HttpChatClient
 from embodied_r_ros.core.keyframes.selector import KeyframeConfig, KeyframeExtractor
 from embodied_r_ros.core.perception.classical import ClassicalPerceiver
 from embodied_r_ros.core.perception.detector import Detector, DetectorPerceiver
 from embodied_r_ros.core.perception.perceiver import perceive_all
-from embodied_r_ros.core.perception.vlm import VlmPerceiver
 from embodied_r_ros.core.types.deltas import Rung
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from embodied_r_ros.core.chat.settings import ChatConfig
-    from embodied_r_ros.core.keyframes.selector import Keyframe
     from embodied_r_ros.core.perception.classical import ClassicalConfig
     from embodied_r_ros.core.perception.detector import DetectorConfig
     from embodied_r_ros.core.perception.perceiver import Perceiver
     from embodied_r_ros.core.perception.vlm import VlmConfig
     from embodied_r_ros.core.types.deltas import SemanticDelta
     from embodied_r_ros.core.types.images import StampedImage
+    from embodied_r_ros.core.types.keyframes import Keyframe
 
 _LOOK_AHEAD = 16  # keyframes from which a camera without intrinsics is learned first
 
@@ -73,6 +71,9 @@ def vlm_perceiver(
     Raises:
         InputError: It does not.
     """
+    from embodied_r_ros.core.chat.client import HttpChatClient
+    from embodied_r_ros.core.perception.vlm import VlmPerceiver
+
     perceiver = VlmPerceiver(HttpChatClient(chat), vlm, detector=detector)
     try:
         perceiver.info()
@@ -132,7 +133,9 @@ def perceive_keyframes(
     keyframes: Iterable[Keyframe], perceiver: Perceiver, in_flight: int = 2
 ) -> Iterator[SemanticDelta]:
     """Perceive the keyframes of one camera: one delta each, in order."""
-    local = perceiver.detector if isinstance(perceiver, VlmPerceiver) else perceiver
+    # Beside a vision-language model there may be a detector.
+    is_local = isinstance(perceiver, ClassicalPerceiver)
+    local = perceiver if is_local else getattr(perceiver, 'detector', None)
     if isinstance(local, ClassicalPerceiver):
         # One pair at a time: what it learns of a camera must not depend on which thread is first.
         return perceive_all(perceiver, _learn_first(local, iter(keyframes)), in_flight=1)
@@ -143,7 +146,7 @@ def _takes_poses(perceiver: Perceiver) -> bool:
     """Whether a perceiver takes the motion between keyframes with poses from these."""
     if isinstance(perceiver, ClassicalPerceiver):
         return perceiver.config.use_odometry
-    return isinstance(perceiver, VlmPerceiver)
+    return hasattr(perceiver, 'detector')
 
 
 def _learn_first(

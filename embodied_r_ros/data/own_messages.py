@@ -19,7 +19,6 @@ from embodied_r_ros.bags.messages import (
     vector_from_msg,
     vector_to_msg,
 )
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.types.answers import (
     Answer,
     AnswerKind,
@@ -52,6 +51,7 @@ from embodied_r_ros.core.types.episodes import (
 )
 from embodied_r_ros.core.types.geometry import Pose
 from embodied_r_ros.core.types.images import EncodedImage, PackedDepth
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.core.types.landmarks import Landmark, LandmarkStatus, PathPoint, SceneMap
 
 if TYPE_CHECKING:

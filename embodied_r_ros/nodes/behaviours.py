@@ -17,7 +17,6 @@ from embodied_r_msgs.action import Ask as AskAction
 from embodied_r_msgs.action import PredictKeypoint as PredictKeypointAction
 from embodied_r_msgs.msg import Answer
 from embodied_r_msgs.srv import Recall as RecallService
-from embodied_r_ros.arm.proposal import DONE_NOW, task_sentence
 from embodied_r_ros.common.errors import InputError
 from py_trees.behaviour import Behaviour
 from py_trees.common import Access, Status
@@ -229,6 +228,8 @@ class IsTaskDone(Ask):
         self, name: str, node: Node, task: str, *, key: str = 'is_done', timeout_s: float = 60.0
     ) -> None:
         """Ask about a task in words, such as 'put the cup on the shelf'; the rest as of `Ask`."""
+        from embodied_r_ros.arm.proposal import DONE_NOW, task_sentence
+
         question = f'{task_sentence(task.strip())} {DONE_NOW.text}'
         goal = AskAction.Goal(question=question, options=list(DONE_NOW.options))
         super().__init__(

@@ -24,8 +24,8 @@ from sensor_msgs.msg import CameraInfo
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.core.keyframes.selector import Keyframe
     from embodied_r_ros.core.types.deltas import Box
+    from embodied_r_ros.core.types.keyframes import Keyframe
     from embodied_r_ros.core.types.vocabulary import Detection
     from embodied_r_ros.nodes.node_base import ManagedNode
 

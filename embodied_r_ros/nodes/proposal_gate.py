@@ -17,9 +17,9 @@ from typing import Any, ClassVar, TYPE_CHECKING
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from embodied_r_msgs.msg import KeypointProposal
 from embodied_r_msgs.srv import LabelAnswer
-from embodied_r_ros.arm.gate import Decision, excerpt, Gate, GateConfig, StampedPosition
 from embodied_r_ros.bags.messages import stamp_ns_from_msg, vector_from_msg
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.core.reasoning.gate import Decision, excerpt, Gate, GateConfig, StampedPosition
 from embodied_r_ros.core.types.episodes import check_label, LabelVerdict
 from embodied_r_ros.data.own_messages import proposal_from_msg
 from embodied_r_ros.nodes import topics
@@ -32,7 +32,7 @@ from geometry_msgs.msg import PoseStamped, Quaternion
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.arm.gate import Judgement
+    from embodied_r_ros.core.reasoning.gate import Judgement
     from embodied_r_ros.core.types.answers import KeypointProposal as Proposal
 
 _LOOK_S = 0.1

@@ -66,9 +66,8 @@ from sensor_msgs.msg import CompressedImage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.core.keyframes import selector
     from embodied_r_ros.core.perception.perceiver import Perceiver
-    from embodied_r_ros.core.types import deltas
+    from embodied_r_ros.core.types import deltas, keyframes
 
 _FOCUS_THREADS = 2
 _FOCUS_IN_LINE = 8
@@ -90,7 +89,7 @@ class ItemExport:
         self._shown: defaultdict[str, int] = defaultdict(int)  # markers by camera
         self._lock = threading.Lock()
 
-    def publish(self, delta: deltas.SemanticDelta, keyframe: selector.Keyframe | None) -> None:
+    def publish(self, delta: deltas.SemanticDelta, keyframe: keyframes.Keyframe | None) -> None:
         """Publish the items of a delta, in the frame of its image.
 
         Args:

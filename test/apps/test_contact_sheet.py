@@ -15,11 +15,11 @@ from embodied_r_ros.apps.sheet import (
     write_contact_sheet,
 )
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.scene.memory import MemoryConfig, scene_text
 from embodied_r_ros.core.types.answers import Answer, AnswerKind, Check, ToolCall
 from embodied_r_ros.core.types.deltas import DeltaKind, Item, ItemStatus, SemanticDelta
 from embodied_r_ros.core.types.images import encode_image
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 import numpy as np
 import pytest
 

@@ -7,12 +7,13 @@ import json
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.demonstration import DemonstrationTruth, TrueThing
+from embodied_r_ros.arm.episodes import read_arm_episode
 from embodied_r_ros.arm.robot import load_robot
-from embodied_r_ros.arm.task_frame import Movement
 from embodied_r_ros.bags.reader import open_bag
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.core.types.episodes import EpisodeOutcome
-from embodied_r_ros.data.episodes.episode import has_arm, read_arm_episode
+from embodied_r_ros.core.types.movement import Movement
+from embodied_r_ros.data.arm_room import has_arm
 from embodied_r_ros.data.questions.derive import QuestionsConfig
 from embodied_r_ros.data.questions.row import read_rows
 from embodied_r_ros.data.questions.splits import split_of

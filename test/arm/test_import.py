@@ -10,9 +10,9 @@ from typing import Any
 
 import cv2
 from embodied_r_ros.arm.demonstration_bag import read_demonstration
+from embodied_r_ros.arm.episodes import read_arm_episode
 from embodied_r_ros.bags.reader import open_bag
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.data.episodes.episode import read_arm_episode
 from embodied_r_ros.data.questions.row import read_rows
 import numpy as np
 import pytest

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import re
 
-from embodied_r_ros.arm.task_frame import Movement, movements
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.core.types.movement import Movement, movements
 from hypothesis import assume, given
 from hypothesis import strategies as st
 import pytest

@@ -16,16 +16,17 @@ from embodied_r_ros.arm.proposal import (
     ROTATION_NEXT,
     TURNS_DEG,
 )
-from embodied_r_ros.arm.task_frame import Movement
+from embodied_r_ros.arm.rows import rows_of_arm
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.reasoning.completions import choice_index
 from embodied_r_ros.core.reasoning.prompts import build_prompt
 from embodied_r_ros.core.scene.memory import MemoryConfig
 from embodied_r_ros.core.types.geometry import position_text
+from embodied_r_ros.core.types.movement import Movement
 from embodied_r_ros.data.questions.coverage import Coverage
-from embodied_r_ros.data.questions.derive import QuestionsConfig, rows_of_arm
+from embodied_r_ros.data.questions.derive import QuestionsConfig
 from embodied_r_ros.data.questions.row import Row
-from embodied_r_ros.data.questions.splits import keypoint_places, split_of, SplitGuard
+from embodied_r_ros.data.questions.splits import split_of, SplitGuard
 import pytest
 
 from test.arm.arms import arm, episode, KEYPOINTS, TASK
@@ -144,7 +145,7 @@ def test_splits_follow_the_scene_and_a_layout_is_in_one_of_them() -> None:
     guard = SplitGuard()
 
     def twin_of(demonstration: ArmEpisode, scene: str, split: str) -> str:
-        places = keypoint_places(demonstration)
+        places = demonstration.keypoint_places
         return guard.layout_twin_of(demonstration.task, places, scene, split)
 
     assert twin_of(FACING, train, 'train') == ''

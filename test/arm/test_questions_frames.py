@@ -8,12 +8,12 @@ import math
 from typing import Any
 
 from embodied_r_ros.arm.demonstration import ArmEpisode, ArmState
+from embodied_r_ros.arm.rows import EVERY_KIND
 from embodied_r_ros.arm.table import PlacingConfig
 from embodied_r_ros.arm.task_frame import rotate_quarters
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.types.geometry import quaternion_from_matrix, rotation_from_ypr
 from embodied_r_ros.data.questions.coverage import Coverage
-from embodied_r_ros.data.questions.derive import EVERY_KIND
 from embodied_r_ros.data.questions.row import Row
 from hypothesis import given
 from hypothesis import strategies as st

@@ -13,7 +13,7 @@ from embodied_r_ros.arm.candidates import propose_candidates, SeenThing
 from embodied_r_ros.arm.question_options import round_position, workspace, wrong_movements
 from embodied_r_ros.arm.robot import load_robot, Robot, RobotMetadata, RobotQuestionsConfig
 from embodied_r_ros.arm.table import PlacingConfig
-from embodied_r_ros.arm.task_frame import Movement, movements
+from embodied_r_ros.core.types.movement import Movement, movements
 from embodied_r_ros.data.questions.coverage import Coverage
 from hypothesis import given
 from hypothesis import strategies as st

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 
-from embodied_r_ros.arm.task_frame import axis_view, Movement, rotate_quarters, turned_name
+from embodied_r_ros.arm.task_frame import axis_view, rotate_quarters, turned_name
 from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
     Intrinsics,
     Pose,
     quaternion_from_matrix,
 )
+from embodied_r_ros.core.types.movement import Movement
 from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np

@@ -11,8 +11,8 @@ from embodied_r_ros.bags.reader import open_bag, read_messages, topics_of_type
 from embodied_r_ros.bags.writer import BagWriter, LATCHED_QOS, SENSOR_DATA_QOS
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import BagError, InputError
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.types.images import EncodedImage
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.data.own_messages import keyframe_from_msg, keyframe_to_msg
 from mcap.reader import make_reader
 import numpy as np

@@ -25,11 +25,11 @@ from embodied_r_ros.bags.messages import (
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.common.errors import ImageError, SourceError
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.pipeline import classical_perceiver, perceive_images
 from embodied_r_ros.core.types.deltas import rounded_degrees
 from embodied_r_ros.core.types.geometry import Intrinsics, rays_of_pixels
 from embodied_r_ros.core.types.images import decode_image, encode_image
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.data.own_messages import keyframe_from_msg, keyframe_to_msg
 import numpy as np
 import pytest

@@ -13,8 +13,7 @@ from embodied_r_ros.bags import messages
 from embodied_r_ros.bags.message_types import BagMessageFactory, embodied_typestore
 from embodied_r_ros.bags.reader import open_bag, read_values
 from embodied_r_ros.common.files import interface_path
-from embodied_r_ros.core.keyframes import selector
-from embodied_r_ros.core.types import answers, deltas, episodes
+from embodied_r_ros.core.types import answers, deltas, episodes, keyframes
 from embodied_r_ros.core.types.answers import Gripper, KeypointProposal
 from embodied_r_ros.core.types.geometry import Intrinsics, Pose
 from embodied_r_ros.core.types.images import encode_image, EncodedImage, pack_depth
@@ -40,12 +39,12 @@ def jpeg() -> EncodedImage:
     return encode_image(np.full((48, 64, 3), 127, np.uint8))
 
 
-def keyframe() -> selector.Keyframe:
-    return selector.Keyframe(
+def keyframe() -> keyframes.Keyframe:
+    return keyframes.Keyframe(
         id=3,
         stamp_ns=STAMP_NS,
         image=jpeg(),
-        reason=selector.KeyframeReason.ROLL,
+        reason=keyframes.KeyframeReason.ROLL,
         reference_id=2,
         overlap=0.5,
         inliers=41,
@@ -261,7 +260,7 @@ def test_an_answer_of_before_is_read_from_its_bag(count: int, tmp_path: Path) ->
 
 
 def test_unknown_values_stay_unknown() -> None:
-    plain = selector.Keyframe(0, STAMP_NS, jpeg(), selector.KeyframeReason.FIRST, 0)
+    plain = keyframes.Keyframe(0, STAMP_NS, jpeg(), keyframes.KeyframeReason.FIRST, 0)
     msg = own_messages.keyframe_to_msg(BagMessageFactory(), plain)
     assert math.isnan(msg.overlap)
     assert own_messages.keyframe_from_msg(msg) == plain
@@ -273,7 +272,7 @@ ENUMS: list[tuple[type[Enum], str, str]] = [
     (deltas.MotionSource, 'msg/Motion.msg', 'SOURCE'),
     (deltas.ScaleSource, 'msg/Motion.msg', 'SCALE'),
     (deltas.Rung, 'msg/ModelInfo.msg', 'RUNG'),
-    (selector.KeyframeReason, 'msg/Keyframe.msg', 'REASON'),
+    (keyframes.KeyframeReason, 'msg/Keyframe.msg', 'REASON'),
     (answers.AnswerKind, 'msg/Answer.msg', 'KIND'),
     (answers.Freshness, 'msg/Answer.msg', 'FRESHNESS'),
     (answers.Check, 'msg/Answer.msg', 'CHECK'),

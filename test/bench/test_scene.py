@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.types.images import EncodedImage
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.core.types.landmarks import Landmark
 from embodied_r_ros.core.types.layout import ImageTruth, Layout, LayoutObject, ObjectView, Span
 import pytest

@@ -14,13 +14,13 @@ from embodied_r_ros.cli.main import main
 from embodied_r_ros.cli.perceiver import perceiver_of
 from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.core.chat.settings import ChatConfig
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.perception.classical import ClassicalPerceiver
 from embodied_r_ros.core.reasoning.question import ReasonerConfig
 from embodied_r_ros.core.types.answers import FocusText
 from embodied_r_ros.core.types.deltas import DeltaKind, Item, SemanticDelta
 from embodied_r_ros.core.types.geometry import Pose
 from embodied_r_ros.core.types.images import EncodedImage
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.data.episodes.offline import SceneAsker, Seer
 from embodied_r_ros.data.own_messages import delta_to_msg, keyframe_to_msg
 from embodied_r_ros.serving.profiles import load_profile

@@ -12,8 +12,8 @@ import cv2
 from embodied_r_ros.bags.message_types import BagMessageFactory, embodied_typestore
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.types.images import encode_image
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.data.own_messages import keyframe_to_msg
 import numpy as np
 import pytest

@@ -12,9 +12,9 @@ import cv2
 from embodied_r_ros.bags.message_types import BagMessageFactory
 from embodied_r_ros.bags.writer import BagWriter, RELIABLE_QOS
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.types.deltas import ScaleSource
 from embodied_r_ros.core.types.images import encode_image
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.core.types.landmarks import read_scene_map
 from embodied_r_ros.data.episodes.episode import read_layout
 from embodied_r_ros.data.own_messages import delta_to_msg, keyframe_to_msg

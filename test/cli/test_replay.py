@@ -8,7 +8,6 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.bags.message_types import BagMessageFactory
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.reasoning.prompts import build_prompt
 from embodied_r_ros.core.scene.memory import MemoryConfig
 from embodied_r_ros.core.types.answers import (
@@ -21,6 +20,7 @@ from embodied_r_ros.core.types.answers import (
 )
 from embodied_r_ros.core.types.deltas import DeltaKind, ModelInfo, SemanticDelta
 from embodied_r_ros.core.types.episodes import AnswerLabel, LabelVerdict
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.data.own_messages import (
     answer_to_msg,
     delta_to_msg,

@@ -9,7 +9,6 @@ from typing import Any
 
 from embodied_r_ros.common.untrusted import as_data, as_label, as_seen
 from embodied_r_ros.core.chat.protocol import ChatMessage
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.perception.vlm import focus_prompt, repair_prompt
 from embodied_r_ros.core.perception.vlm_reply import (
     Places,
@@ -25,6 +24,7 @@ from embodied_r_ros.core.scene.tools import Scene
 from embodied_r_ros.core.types.answers import FocusText
 from embodied_r_ros.core.types.deltas import DeltaKind, Item, ItemStatus, ModelInfo, SemanticDelta
 from embodied_r_ros.core.types.images import encode_image
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.core.types.landmarks import Landmark, SceneMap
 import numpy as np
 import pytest

@@ -10,7 +10,6 @@ from typing import Any, TYPE_CHECKING
 import cv2
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.chat.settings import ChatConfig
-from embodied_r_ros.core.keyframes.selector import KeyframeReason
 from embodied_r_ros.core.keyframes.tracking import MotionTracker
 from embodied_r_ros.core.perception.classical import ClassicalConfig, ClassicalPerceiver
 from embodied_r_ros.core.perception.worker import PerceptionWorker, WorkerConfig
@@ -29,6 +28,7 @@ from embodied_r_ros.core.types.deltas import (
     SemanticDelta,
 )
 from embodied_r_ros.core.types.images import StampedImage
+from embodied_r_ros.core.types.keyframes import KeyframeReason
 from embodied_r_ros.data.episodes.offline import perceive_path
 import pytest
 

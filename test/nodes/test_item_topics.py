@@ -29,7 +29,7 @@ from test.nodes.test_semantic_perceiver import keyframe_with_id, S
 from test.raycast_room import pose_at, Room, Solid
 
 if TYPE_CHECKING:
-    from embodied_r_ros.core.keyframes import selector
+    from embodied_r_ros.core.types import keyframes
 
     from test.nodes.graph import Graph
 
@@ -49,7 +49,7 @@ HAS_MARKERS = is_installed('visualization_msgs/msg/MarkerArray')
 needs_vision = pytest.mark.skipif(not HAS_VISION, reason='vision_msgs is not installed')
 
 
-def shot(index: int = 0) -> selector.Keyframe:
+def shot(index: int = 0) -> keyframes.Keyframe:
     """A keyframe with depth: all that it shows is two metres away."""
     depth = pack_depth(np.full((120, 160), 2.0, np.float32))
     return replace(
@@ -57,7 +57,7 @@ def shot(index: int = 0) -> selector.Keyframe:
     )
 
 
-def keyframe_with_ball(index: int) -> selector.Keyframe:
+def keyframe_with_ball(index: int) -> keyframes.Keyframe:
     """A keyframe that shows a red ball."""
     ball = Solid((1.6, 0.7, 0.2), (0.4, 0.4, 0.4), (20, 20, 210), is_ball=True)
     image = Room(0, contrast=0.6).view(pose_at(-0.8, 0.0, 1.0, 0.0, 0.1), (ball,))

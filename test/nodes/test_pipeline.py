@@ -23,8 +23,8 @@ from std_srvs.srv import Trigger
 from test.nodes.graph import wait_for
 
 if TYPE_CHECKING:
-    from embodied_r_ros.core.keyframes.selector import Keyframe as CoreKeyframe
     from embodied_r_ros.core.types.deltas import SemanticDelta as Delta
+    from embodied_r_ros.core.types.keyframes import Keyframe as CoreKeyframe
 
     from test.nodes.graph import Graph
 

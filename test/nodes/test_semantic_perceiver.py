@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from embodied_r_ros.core.keyframes import selector
+    from embodied_r_ros.core.types import keyframes
 
     from test.nodes.graph import Graph
 
 S = 1_000_000_000
 
 
-def keyframe_with_id(index: int, camera: str = 'front', x: float = 0.0) -> selector.Keyframe:
+def keyframe_with_id(index: int, camera: str = 'front', x: float = 0.0) -> keyframes.Keyframe:
     """The keyframe with an id, taken where the camera had moved by `x` [m]."""
     return replace(
         keyframe(),
@@ -62,7 +62,7 @@ class FakePerceiver:
         self.model = deltas.ModelInfo('fake')
 
     def perceive(
-        self, earlier: selector.Keyframe | None, later: selector.Keyframe
+        self, earlier: keyframes.Keyframe | None, later: keyframes.Keyframe
     ) -> deltas.SemanticDelta:
         self.go.wait(20)
         kind = DeltaKind.CHANGE if earlier else DeltaKind.FIRST
@@ -73,7 +73,7 @@ class FakePerceiver:
         self,
         question: str,
         options: Sequence[str],
-        keyframe: selector.Keyframe,
+        keyframe: keyframes.Keyframe,
         deadline_s: float,
     ) -> FocusText:
         self.go.wait(20)
@@ -95,7 +95,7 @@ def with_perceiver(graph: Graph, perceiver: Any, **parameters: Any) -> SemanticP
     return node
 
 
-def show(graph: Graph, *shown: selector.Keyframe, topic: str = 'keyframe') -> Any:
+def show(graph: Graph, *shown: keyframes.Keyframe, topic: str = 'keyframe') -> Any:
     publisher = graph.publisher(Keyframe, topic)
     for one in shown:
         publisher.publish(keyframe_to_msg(ROS_MESSAGES, one))

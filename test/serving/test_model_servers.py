@@ -16,12 +16,12 @@ from embodied_r_ros.common.errors import CancelledError, ModelError
 from embodied_r_ros.core.chat.client import HttpChatClient
 from embodied_r_ros.core.chat.protocol import ChatMessage, ChatRequest
 from embodied_r_ros.core.chat.settings import model_digest
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.perception.perceiver import perceive_all
 from embodied_r_ros.core.perception.vlm import VlmConfig, VlmPerceiver
 from embodied_r_ros.core.types.answers import Sampling
 from embodied_r_ros.core.types.deltas import DeltaKind
 from embodied_r_ros.core.types.images import encode_image
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.serving.profiles import profile_from_mapping
 from embodied_r_ros.serving.served import served_model
 from embodied_r_ros.serving.servers import ModelServers

@@ -11,9 +11,10 @@ import pytest
 pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
 from embodied_r_ros.core.keyframes.overlap import covisibility
-from embodied_r_ros.core.keyframes.selector import KeyframeConfig, KeyframeReason
+from embodied_r_ros.core.keyframes.selector import KeyframeConfig
 from embodied_r_ros.core.types.deltas import DeltaKind, ItemStatus, parse_action
 from embodied_r_ros.core.types.geometry import Pose, quaternion_from_matrix, rotation_from_ypr
+from embodied_r_ros.core.types.keyframes import KeyframeReason
 from embodied_r_ros.core.types.vocabulary import item_label
 from embodied_r_ros.data.episodes.ground_truth import MAX_ITEMS, MOVED_M
 from embodied_r_ros.sim.indoor.episodes import draw_episode, MIN_KEYFRAMES

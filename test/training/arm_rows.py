@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.demonstration import DemonstrationTruth, TrueThing
+from embodied_r_ros.arm.episodes import ground_truth_arm_deltas
 from embodied_r_ros.arm.robot import load_robot
-from embodied_r_ros.data.episodes.ground_truth import ground_truth_arm_deltas
+from embodied_r_ros.arm.rows import rows_of_arm
 from embodied_r_ros.data.questions.coverage import Coverage
-from embodied_r_ros.data.questions.derive import QuestionsConfig, rows_of_arm
+from embodied_r_ros.data.questions.derive import QuestionsConfig
 
 from test.arm.arms import arm, camera, episode
 

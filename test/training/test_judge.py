@@ -11,7 +11,7 @@ pytest.importorskip('torch')
 pytest.importorskip('trl')
 
 from embodied_r_ros.common.errors import InputError, ModelError
-from embodied_r_ros.core.reasoning.completions import UNKNOWN
+from embodied_r_ros.core.types.answers import UNKNOWN
 
 from test.chat_server import ChatServer, Script
 from test.training.test_sft import turning_row

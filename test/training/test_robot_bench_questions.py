@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.demonstration import ArmState, TrueThing
 from embodied_r_ros.arm.robot import Robot, RobotQuestionsConfig
+from embodied_r_ros.arm.rows import rows_of_arm
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.pipeline import classical_perceiver
 from embodied_r_ros.core.types.deltas import DeltaKind, Item, SemanticDelta
 from embodied_r_ros.core.types.geometry import BODY_FROM_OPTICAL, direction_of_vector
-from embodied_r_ros.data.episodes.episode import keyframes_of_arm, read_episode
+from embodied_r_ros.data.arm_room import keyframing_of
+from embodied_r_ros.data.episodes.episode import read_episode
 from embodied_r_ros.data.episodes.offline import perceive_path
 from embodied_r_ros.data.questions.coverage import Coverage
-from embodied_r_ros.data.questions.derive import QuestionsConfig, rows_of_arm
+from embodied_r_ros.data.questions.derive import QuestionsConfig
 import numpy as np
 import pytest
 
@@ -222,7 +224,7 @@ def test_the_scene_is_told_as_rows_of_arms_tell_it(bag: Path) -> None:
     """The camera stands still, so that time decides what is looked at."""
 
     def perceive(path: Path) -> list[SemanticDelta]:
-        return list(perceive_path(path, classical_perceiver(), keyframes_of_arm(path, None)))
+        return list(perceive_path(path, classical_perceiver(), keyframing_of(path, None)))
 
     shown = read_episode(bag, perceive=perceive)
     assert shown.arm

@@ -15,10 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.arm.task_frame import Movement
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.reasoning.completions import option_letter
 from embodied_r_ros.core.types.geometry import position_text
+from embodied_r_ros.core.types.movement import Movement
 
 from training.data.arm_reader import cm_of, cm_text, is_of_drawer, read_arm, things_of
 from training.data.tasks import is_pushed

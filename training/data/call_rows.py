@@ -12,9 +12,9 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.core.reasoning.calls import compact_prompt, read_calls
-from embodied_r_ros.core.reasoning.completions import UNKNOWN
 from embodied_r_ros.core.reasoning.saying import answer_readings
 from embodied_r_ros.core.scene.tools import Scene
+from embodied_r_ros.core.types.answers import UNKNOWN
 from embodied_r_ros.core.types.deltas import (
     action_text,
     DeltaKind,

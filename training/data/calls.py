@@ -22,12 +22,12 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.settings import read_yaml
 from embodied_r_ros.core.reasoning.calls import format_calls, parse_calls, UNKNOWN_CALL
-from embodied_r_ros.core.reasoning.completions import UNKNOWN
 from embodied_r_ros.core.reasoning.forms import asks_yes_no
 from embodied_r_ros.core.reasoning.reading import Call
 from embodied_r_ros.core.scene.names import resolve, SHAPE_WORDS
 from embodied_r_ros.core.scene.sightings import LabelParts
 from embodied_r_ros.core.scene.tools import START
+from embodied_r_ros.core.types.answers import UNKNOWN
 from embodied_r_ros.core.types.things import (
     is_held_out_name,
     named_things,

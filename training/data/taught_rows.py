@@ -22,10 +22,10 @@ from embodied_r_ros.core.reasoning.calls import (
     possible_calls,
     read_calls,
 )
-from embodied_r_ros.core.reasoning.completions import UNKNOWN
 from embodied_r_ros.core.reasoning.saying import answer_readings
 from embodied_r_ros.core.scene.names import find_names
 from embodied_r_ros.core.scene.tools import Scene
+from embodied_r_ros.core.types.answers import UNKNOWN
 
 from training.data.call_rows import CallRow
 from training.eval.grading import completion_of, grade

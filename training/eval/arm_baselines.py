@@ -17,8 +17,8 @@ from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.arm.task_frame import Movement
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.core.types.movement import Movement
 from embodied_r_ros.data.questions.row import read_rows
 
 from training.data.arm_reader import position_in, state_in

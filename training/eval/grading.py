@@ -15,11 +15,10 @@ from embodied_r_ros.core.reasoning.completions import (
     number_in,
     option_letter,
     parse_completion,
-    UNKNOWN,
 )
 from embodied_r_ros.core.reasoning.image_targets import ImageTarget, place_text
 from embodied_r_ros.core.reasoning.quantities import compared_values, quantity_in, unit_in
-from embodied_r_ros.core.types.answers import AnswerKind
+from embodied_r_ros.core.types.answers import AnswerKind, UNKNOWN
 
 from training.data.arm_reader import position_in
 from training.eval.judging import JudgeCase

@@ -23,8 +23,8 @@ from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.core.chat.client import HttpChatClient
 from embodied_r_ros.core.chat.protocol import ChatMessage, ChatRequest
 from embodied_r_ros.core.chat.settings import ChatConfig
-from embodied_r_ros.core.reasoning.completions import option_letter, UNKNOWN
-from embodied_r_ros.core.types.answers import Sampling
+from embodied_r_ros.core.reasoning.completions import option_letter
+from embodied_r_ros.core.types.answers import Sampling, UNKNOWN
 
 from training.eval.generation import model_identity
 from training.run.models import is_url

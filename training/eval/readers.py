@@ -16,9 +16,9 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.chat.cache import cache_key, ReplyCache
 from embodied_r_ros.core.chat.client import HttpChatClient
 from embodied_r_ros.core.chat.settings import model_digest
-from embodied_r_ros.core.reasoning.completions import UNKNOWN
 from embodied_r_ros.core.reasoning.question import Question, Refusal
 from embodied_r_ros.core.reasoning.reasoner import Reasoner
+from embodied_r_ros.core.types.answers import UNKNOWN
 from embodied_r_ros.core.types.landmarks import newest_stamp_ns
 from embodied_r_ros.serving.profiles import load_profile, READER, reasoner_config
 from embodied_r_ros.serving.served import served_model

@@ -25,7 +25,8 @@ from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.pipeline import classical_perceiver
 from embodied_r_ros.core.types.deltas import row_deltas
-from embodied_r_ros.data.episodes.episode import keyframes_of_arm, read_episode
+from embodied_r_ros.data.arm_room import keyframing_of
+from embodied_r_ros.data.episodes.episode import read_episode
 from embodied_r_ros.data.episodes.offline import perceive_path
 from tqdm import tqdm
 
@@ -69,7 +70,7 @@ def items_of(bag: Path, moments: int, seed: int) -> Iterator[BenchItem]:
 
 
 def _perceived(bag: Path) -> list[SemanticDelta]:
-    return list(perceive_path(bag, classical_perceiver(), keyframes_of_arm(bag, None)))
+    return list(perceive_path(bag, classical_perceiver(), keyframing_of(bag, None)))
 
 
 def _truth(bag: Path) -> DemonstrationTruth:

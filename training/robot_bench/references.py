@@ -16,8 +16,8 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.robot import RobotQuestionsConfig
-from embodied_r_ros.arm.task_frame import FULL, Movement, SLIGHTLY
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.core.types.movement import FULL, Movement, SLIGHTLY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

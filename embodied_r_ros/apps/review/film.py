@@ -15,14 +15,14 @@ from embodied_r_ros.bags.messages import encoded_image_from_msg, IMAGE_TYPES, st
 from embodied_r_ros.bags.reader import open_bag, read_messages, topics_of_type
 from embodied_r_ros.common.errors import EmbodiedRError, ImageError
 from embodied_r_ros.core.types.images import decode_image, encode_image, image_format
-from embodied_r_ros.data.episodes.episode import keyframe_topics
+from embodied_r_ros.data.episodes.contents import keyframe_topics
 from embodied_r_ros.data.own_messages import keyframe_from_msg
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from embodied_r_ros.bags.reader import BagReader
-    from embodied_r_ros.core.keyframes.selector import Keyframe
+    from embodied_r_ros.core.types.keyframes import Keyframe
 
 MOST_SHOTS = 1500  # of a camera: of more images, every second, third, … is shown
 _SIDE_PX, _QUALITY = 960, 85

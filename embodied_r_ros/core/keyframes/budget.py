@@ -13,11 +13,8 @@ from typing import Generic, TYPE_CHECKING, TypeVar
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.core.keyframes.alignment import seen_cells
 from embodied_r_ros.core.keyframes.overlap import BLANK_SHARE, two_view
-from embodied_r_ros.core.keyframes.selector import (
-    KeyframeReason,
-    KeyframeSelector,
-    reason_of_views,
-)
+from embodied_r_ros.core.keyframes.selector import KeyframeSelector, reason_of_views
+from embodied_r_ros.core.types.keyframes import KeyframeReason
 import numpy as np
 
 if TYPE_CHECKING:

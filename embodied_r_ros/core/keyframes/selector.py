@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from enum import Enum
 import math
 from typing import Any, TYPE_CHECKING
 
@@ -29,13 +28,14 @@ from embodied_r_ros.core.keyframes.tracking import MotionTracker
 from embodied_r_ros.core.keyframes.tracks import drift
 from embodied_r_ros.core.types.geometry import NS_PER_S
 from embodied_r_ros.core.types.images import encode_image, pack_depth, shrink
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 
 if TYPE_CHECKING:
     from embodied_r_ros.core.keyframes.alignment import Alignment
     from embodied_r_ros.core.keyframes.tracks import Drift
     from embodied_r_ros.core.types.deltas import Motion
-    from embodied_r_ros.core.types.geometry import Intrinsics, Pose
-    from embodied_r_ros.core.types.images import EncodedImage, PackedDepth, StampedImage
+    from embodied_r_ros.core.types.geometry import Intrinsics
+    from embodied_r_ros.core.types.images import EncodedImage, StampedImage
     import numpy as np
     from numpy.typing import NDArray
 
@@ -44,45 +44,6 @@ _CLOCK_JITTER_NS = 100_000_000
 # The camera is followed in images whose view moved so far [work px], and at least so often.
 _FOLLOWED_PX = 8.0
 _FOLLOWED_NS = 200_000_000
-
-
-class KeyframeReason(Enum):
-    """Why an image became a keyframe."""
-
-    FIRST = 0  # first usable image of the stream
-    LOW_OVERLAP = 1  # shares less than the threshold with the previous keyframe
-    NEW_VIEW = 2  # no consistent geometry with the previous keyframe
-    ROLL = 3  # the view rolled about its axis
-    CONTENT_CHANGE = 4  # sudden change under a still camera
-    FEATURELESS = 5  # blank or dark: one keyframe for the run of them
-    MAX_INTERVAL = 6  # the longest allowed time passed
-    LAST_IMAGE = 7  # where a recording that is asked about ends
-
-    @property
-    def label(self) -> str:
-        """The name in text, such as 'low_overlap'."""
-        return self.name.lower()
-
-
-@dataclass(frozen=True)
-class Keyframe:
-    """An image that was chosen to be looked at."""
-
-    id: int  # counts up from 0
-    stamp_ns: int  # of the source image's header
-    image: EncodedImage
-    reason: KeyframeReason
-    reference_id: int  # keyframe it was compared with; equal to id: the first
-    overlap: float | None = None  # 0..1; None: an image has no features
-    inliers: int = 0
-    camera: str = 'camera'
-    frame_id: str = 'camera_optical_frame'
-    intrinsics: Intrinsics | None = None  # of `image` as it is here
-    pose: Pose | None = None  # of the camera link at the stamp
-    motion: Motion | None = None  # since the previous keyframe, followed image by image
-    depth: PackedDepth | None = None  # of the same view as `image`
-    episode_id: str = ''
-    dropped_images: int = 0  # images not evaluated since the previous keyframe
 
 
 @dataclass(frozen=True)

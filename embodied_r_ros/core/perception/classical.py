@@ -58,11 +58,11 @@ from embodied_r_ros.core.types.vocabulary import COLOURS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.core.keyframes.selector import Keyframe
     from embodied_r_ros.core.perception.coloured_objects import ColouredObject
     from embodied_r_ros.core.perception.egomotion import Features
     from embodied_r_ros.core.types.deltas import Item, SemanticDelta
     from embodied_r_ros.core.types.images import EncodedImage
+    from embodied_r_ros.core.types.keyframes import Keyframe
     import numpy as np
     from numpy.typing import NDArray
 

@@ -29,11 +29,11 @@ import yaml
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from embodied_r_ros.core.keyframes.selector import Keyframe
     from embodied_r_ros.core.perception.classical import ClassicalConfig
     from embodied_r_ros.core.perception.detector_outputs import BoxCandidates
     from embodied_r_ros.core.perception.items import ItemView
     from embodied_r_ros.core.types.images import EncodedImage
+    from embodied_r_ros.core.types.keyframes import Keyframe
     from numpy.typing import NDArray
 
 _DEFAULT_SIDE_PX = 640  # of an input that takes any size

@@ -29,8 +29,8 @@ from embodied_r_ros.core.types.images import shrink
 import numpy as np
 
 if TYPE_CHECKING:
-    from embodied_r_ros.core.keyframes.selector import Keyframe
     from embodied_r_ros.core.types.geometry import Pose
+    from embodied_r_ros.core.types.keyframes import Keyframe
     from numpy.typing import NDArray
 
 _LOG = logging.getLogger(__name__)

@@ -29,10 +29,10 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from embodied_r_ros.core.keyframes.selector import Keyframe
     from embodied_r_ros.core.perception.coloured_objects import ColouredObject
     from embodied_r_ros.core.types.deltas import Box, Item, Motion
     from embodied_r_ros.core.types.images import EncodedImage
+    from embodied_r_ros.core.types.keyframes import Keyframe
     from numpy.typing import NDArray
 
 # How a prompt names each way to write coordinates.

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from embodied_r_ros.core.chat.fallback import FallbackConfig, FallbackStep
-    from embodied_r_ros.core.keyframes.selector import Keyframe
     from embodied_r_ros.core.types.answers import FocusText
     from embodied_r_ros.core.types.deltas import ModelInfo, Rung
+    from embodied_r_ros.core.types.keyframes import Keyframe
 
 _log = logging.getLogger(__name__)
 

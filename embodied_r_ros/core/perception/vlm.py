@@ -73,11 +73,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from embodied_r_ros.core.chat.protocol import ChatClient
-    from embodied_r_ros.core.keyframes.selector import Keyframe
     from embodied_r_ros.core.perception.classical import ClassicalPerceiver
     from embodied_r_ros.core.perception.vlm_reply import SceneReply
     from embodied_r_ros.core.types.deltas import Item, SemanticDelta
     from embodied_r_ros.core.types.images import EncodedImage
+    from embodied_r_ros.core.types.keyframes import Keyframe
     from numpy.typing import NDArray
 
 _log = logging.getLogger(__name__)

@@ -30,9 +30,9 @@ from embodied_r_ros.core.types.geometry import Intrinsics
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from embodied_r_ros.core.keyframes.selector import Keyframe
     from embodied_r_ros.core.perception.grounding import Grounding
     from embodied_r_ros.core.types.deltas import Box, ModelInfo, SemanticDelta
+    from embodied_r_ros.core.types.keyframes import Keyframe
 
 # Kind of motion -> (verb, direction) of `wording`; the ten of Embodied-R.
 MOTIONS = {

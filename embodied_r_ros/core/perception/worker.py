@@ -24,9 +24,9 @@ from embodied_r_ros.core.types.deltas import DeltaKind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embodied_r_ros.core.keyframes.selector import Keyframe
     from embodied_r_ros.core.perception.perceiver import Perceiver
     from embodied_r_ros.core.types.deltas import SemanticDelta
+    from embodied_r_ros.core.types.keyframes import Keyframe
 
 _log = logging.getLogger(__name__)
 

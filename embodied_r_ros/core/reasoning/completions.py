@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.core.reasoning.image_targets import FORMS, kind_of_prompt, place_text
 from embodied_r_ros.core.reasoning.quantities import quantity_in, unwrap
-from embodied_r_ros.core.types.answers import AnswerKind
+from embodied_r_ros.core.types.answers import AnswerKind, UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embodied_r_ros.core.chat.protocol import TokenAlternatives
 
-UNKNOWN = 'unknown'
 _TAG = re.compile(r'(</?(?:think|answer)>)')
 _EMPTY_THOUGHT = re.compile(r'\s*<think>\s*</think>\s*(?=<think>)')
 _WELL_FORMED = ['<think>', '</think>', '<answer>', '</answer>']

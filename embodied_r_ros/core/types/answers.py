@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.core.types.geometry import Position
 
+UNKNOWN = 'unknown'  # an answer that is always allowed
+
 
 class AnswerKind(Enum):
     """What an answer is."""

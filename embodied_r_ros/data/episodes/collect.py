@@ -48,7 +48,7 @@ from embodied_r_ros.core.pipeline import (
 from embodied_r_ros.core.types.deltas import DeltaKind
 from embodied_r_ros.core.types.episodes import EpisodeEvent, EpisodeMark
 from embodied_r_ros.core.types.images import encode_image, EncodedImage
-from embodied_r_ros.data.episodes.episode import has_deltas
+from embodied_r_ros.data.episodes.contents import has_deltas
 from embodied_r_ros.data.episodes.record import BagTopic, cdr
 from embodied_r_ros.data.own_messages import (
     delta_to_msg,
@@ -64,9 +64,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from embodied_r_ros.bags.reader import BagReader
-    from embodied_r_ros.core.keyframes.selector import Keyframe
     from embodied_r_ros.core.perception.perceiver import Perceiver
     from embodied_r_ros.core.types.deltas import ModelInfo
+    from embodied_r_ros.core.types.keyframes import Keyframe
     from embodied_r_ros.data.episodes.inspect import BagDigest
     from rosbags.interfaces import Qos
 

@@ -8,18 +8,11 @@ from functools import cached_property
 import logging
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.arm.demonstration import arm_episode, DemonstrationTruth, TRUTH_TOPIC
-from embodied_r_ros.arm.demonstration_bag import CAMERA_FRAME, read_demonstration, setup_of
-from embodied_r_ros.arm.keypoint_rules import find_keypoints
-from embodied_r_ros.arm.robot import RobotMetadata, SETUP_TOPIC
-from embodied_r_ros.arm.table import PlacingConfig
-from embodied_r_ros.bags.images import camera_info_topic, choose_image_topic
 from embodied_r_ros.bags.messages import (
     IMAGE_TYPES,
-    intrinsics_from_camera_info,
     stamp_ns_from_msg,
 )
-from embodied_r_ros.bags.poses import camera_poses, NO_POSES, TransformPoses
+from embodied_r_ros.bags.poses import camera_poses, NO_POSES
 from embodied_r_ros.bags.reader import (
     open_bag,
     read_messages,
@@ -28,13 +21,12 @@ from embodied_r_ros.bags.reader import (
     topics_of_type,
 )
 from embodied_r_ros.common.errors import BagError, ImageError, InputError
-from embodied_r_ros.core.keyframes.selector import KeyframeConfig
 from embodied_r_ros.core.types.deltas import DeltaKind
 from embodied_r_ros.core.types.episodes import EpisodeEvent, EpisodeOutcome, LabelLayer
-from embodied_r_ros.core.types.geometry import Pose
 from embodied_r_ros.core.types.layout import Layout
+from embodied_r_ros.data.arm_room import arm_room, has_arm
 from embodied_r_ros.data.episodes.answers import AnswerLog, read_answer_log, with_labels
-from embodied_r_ros.data.episodes.ground_truth import ground_truth_arm_deltas
+from embodied_r_ros.data.episodes.contents import delta_topics, keyframe_topics
 from embodied_r_ros.data.episodes.labels import labels_path, read_labels
 from embodied_r_ros.data.own_messages import delta_from_msg, keyframe_from_msg, mark_from_msg
 
@@ -42,20 +34,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from pathlib import Path
 
-    from embodied_r_ros.arm.demonstration import ArmEpisode, Demonstration
-    from embodied_r_ros.arm.robot import ArmSetup, Robot
     from embodied_r_ros.bags.reader import BagReader
-    from embodied_r_ros.core.keyframes.selector import Keyframe
     from embodied_r_ros.core.types.deltas import SemanticDelta
     from embodied_r_ros.core.types.episodes import EpisodeMark
-    from embodied_r_ros.core.types.geometry import Intrinsics, Orientation
+    from embodied_r_ros.core.types.geometry import Pose
+    from embodied_r_ros.core.types.keyframes import Keyframe
 
 _LOG = logging.getLogger(__name__)
 DELTA_SOURCES = ('recorded', 'true', 'classical', 'vlm')
-GROUND_TRUTH_DELTAS = '/truth/semantic_delta'
 TRUE_LAYOUT = '/truth/layout'
-_KEYFRAME = 'embodied_r_msgs/msg/Keyframe'
-_DELTA = 'embodied_r_msgs/msg/SemanticDelta'
 _MARK = 'embodied_r_msgs/msg/EpisodeMark'
 
 
@@ -74,7 +61,7 @@ class Episode:
     pose_source: str = 'odometry'  # where the poses come from, without a layout
     log: AnswerLog = field(default_factory=AnswerLog)  # answers that were given live
     labels: LabelLayer = field(default_factory=LabelLayer)  # beside the recording
-    arm: ArmEpisode | None = None  # what an arm did; None: no arm was recorded
+    arm: Any = None  # what an arm did (`ArmEpisode`); None: no arm was recorded
     outcome: EpisodeOutcome = EpisodeOutcome.UNSET  # as marked when it stopped
 
     @cached_property
@@ -89,7 +76,7 @@ def read_episode(
     path: Path,
     delta_source: str | None = None,
     perceive: Callable[[Path], Sequence[SemanticDelta]] | None = None,
-    robot: Robot | None = None,
+    robot: Any = None,
 ) -> Episode:
     """Read an episode.
 
@@ -97,7 +84,8 @@ def read_episode(
         path: A rosbag2 folder, or a bare .mcap or .db3 file.
         delta_source: One of DELTA_SOURCES; None: what the bag has recorded, else perceived anew.
         perceive: Perceives the images of a bag; needed where deltas are not read from it.
-        robot: How a demonstration of an arm is to be read; None: as the bag says.
+        robot: How a demonstration of an arm is to be read (`arm.robot.Robot`); None: as the bag
+            says.
 
     Raises:
         BagError: It is not a readable bag, or does not have the requested deltas.
@@ -107,19 +95,19 @@ def read_episode(
     for damage in layer.damage:
         _LOG.warning('%s: %s is left out', labels_path(path), damage)
     with open_bag(path) as reader:
-        recorded, true = _delta_topics(reader)
+        recorded, true = delta_topics(reader)
         source = delta_source or ('recorded' if recorded else 'classical')
         topics = {'recorded': recorded, 'true': true}.get(source, [])
         deltas: Sequence[SemanticDelta] = _read(reader, topics, delta_from_msg)
         log = read_answer_log(reader, tuple(deltas) if source == 'recorded' else ())
         layout = _layout(reader)
-        arm = read_arm_episode(reader, robot) if has_arm(reader, robot) else None
+        arm = arm_room().read_arm_episode(reader, robot) if has_arm(reader, robot) else None
         marks = read_marks(reader)
         start = _first(marks, EpisodeEvent.START)
         stop = _first(marks[::-1], EpisodeEvent.STOP)
         episode_id = start.episode_id if start else path.stem
         if arm and source == 'true' and not true:
-            deltas = ground_truth_deltas_of_arm(reader, robot, arm, episode_id)
+            deltas = arm_room().ground_truth_deltas_of_arm(reader, robot, arm, episode_id)
         is_blind = not topics_of_type(reader, *IMAGE_TYPES)
         if not topics and not deltas and not (arm and is_blind):
             if is_blind and true and source not in {'recorded', 'true'}:
@@ -154,7 +142,7 @@ def read_as_recorded(path: Path) -> Episode | None:
         BagError: It is not a readable bag.
     """
     with open_bag(path) as reader:
-        recorded, true = _delta_topics(reader)
+        recorded, true = delta_topics(reader)
     source = 'recorded' if recorded else 'true' if true else ''
     return read_episode(path, source) if source else None
 
@@ -189,14 +177,8 @@ def read_answers(path: Path) -> AnswerLog:
     """
     layer = read_labels(path)
     with open_bag(path) as reader:
-        deltas = _read(reader, _delta_topics(reader)[0], delta_from_msg)
+        deltas = _read(reader, delta_topics(reader)[0], delta_from_msg)
         return with_labels(read_answer_log(reader, tuple(deltas)), layer)
-
-
-def keyframe_topics(reader: BagReader) -> list[str]:
-    """Topics of keyframes that a robot chose; else of those of its simulation."""
-    topics = topics_of_type(reader, _KEYFRAME)
-    return [topic for topic in topics if '/truth/' not in topic] or topics
 
 
 def read_keyframes(
@@ -231,19 +213,7 @@ def read_recorded_deltas(path: Path) -> list[SemanticDelta]:
         BagError: It is not a readable bag.
     """
     with open_bag(path) as reader:
-        return _read(reader, _delta_topics(reader)[0], delta_from_msg)
-
-
-def has_deltas(reader: BagReader) -> bool:
-    """Tell whether a bag has deltas that were recorded live."""
-    return bool(_delta_topics(reader)[0])
-
-
-def _delta_topics(reader: BagReader) -> tuple[list[str], list[str]]:
-    """Topics of recorded and of ground-truth deltas."""
-    topics = topics_of_type(reader, _DELTA)
-    true = [topic for topic in topics if topic.endswith(GROUND_TRUTH_DELTAS)]
-    return [topic for topic in topics if topic not in true], true
+        return _read(reader, delta_topics(reader)[0], delta_from_msg)
 
 
 def _read(reader: BagReader, topics: Sequence[str], convert: Callable[[Any], Any]) -> list[Any]:
@@ -285,95 +255,3 @@ def _perceive(
         msg = f'perception of bag {path} failed for all {len(deltas)} keyframes: {why}'
         raise BagError(msg)
     return deltas
-
-
-def has_arm(reader: BagReader, robot: Robot | None) -> bool:
-    """Tell whether a bag says that it is of an arm, or is said to be."""
-    return SETUP_TOPIC in reader.topics or bool(robot and robot.setup)
-
-
-def keyframes_of_arm(path: Path, robot: Robot | None) -> KeyframeConfig | None:
-    """When the images of a bag of an arm are looked at; None: the bag is of no arm.
-
-    A camera that stands still sees a view that hardly changes while the arm goes about, so that
-    time decides too.
-
-    Raises:
-        BagError: It is not a readable bag.
-    """
-    with open_bag(path) as reader:
-        if not has_arm(reader, robot):
-            return None
-    placing = robot.placing if robot else PlacingConfig()
-    return KeyframeConfig(max_interval_s=placing.look_every_s)
-
-
-def ground_truth_deltas_of_arm(
-    reader: BagReader, robot: Robot | None, arm: ArmEpisode, episode_id: str
-) -> list[SemanticDelta]:
-    """Ground-truth deltas of a simulated demonstration; empty: the bag holds no truth.
-
-    Raises:
-        InputError: The truth cannot be read.
-    """
-    if TRUTH_TOPIC not in reader.topics or arm.camera is None:
-        return []
-    text = next(iter(read_values(reader, [TRUTH_TOPIC], lambda msg: str(msg.data))))
-    placing = robot.placing if robot else PlacingConfig()
-    truth = DemonstrationTruth.from_json(text)
-    return ground_truth_arm_deltas(truth, arm.camera, placing.look_every_s, episode_id)
-
-
-def read_arm_episode(reader: BagReader, robot: Robot | None) -> ArmEpisode:
-    """Read the one demonstration of a bag.
-
-    Args:
-        reader: The bag.
-        robot: How it is to be read, and which keypoints count; None: as the bag says.
-
-    Raises:
-        InputError: Something that it must have is missing, there are several, or it is damaged.
-    """
-    setup = (robot and robot.setup) or setup_of(reader)
-    rule = robot.questions.keypoint_rule if robot else 'seconds'
-    stops = robot.stops if robot else None
-    samples, keypoints = find_keypoints(read_demonstration(reader, setup), rule, stops)
-    camera, intrinsics = _camera(reader, setup)
-    return arm_episode(
-        samples,
-        keypoints,
-        _orientations(samples),
-        (camera, intrinsics),
-        RobotMetadata(
-            frame_id=setup.frame_id,
-            reference=setup.reference,
-            gripper_size=setup.gripper_size,
-        ),
-    )
-
-
-def _camera(reader: BagReader, setup: ArmSetup) -> tuple[Pose | None, Intrinsics | None]:
-    """Pose of the camera's optical frame in the task frame, and its intrinsics, where known."""
-    if not setup.image_topic and not topics_of_type(reader, *IMAGE_TYPES):
-        # A demonstration of ours without images has the frame of its camera all the same.
-        where = TransformPoses(reader, ()).pose_in(setup.frame_id, CAMERA_FRAME, 0)
-        return where if isinstance(where, Pose) else None, None
-    topic = choose_image_topic(reader, setup.image_topic or None)
-    frame = _first_value(reader, topic, lambda msg: str(msg.header.frame_id))
-    # A camera that moves has no words for axes, so only static transforms count.
-    pose = TransformPoses(reader, ()).pose_in(setup.frame_id, frame, 0) if frame else None
-    about = camera_info_topic(reader, topic)
-    intrinsics = _first_value(reader, about, intrinsics_from_camera_info) if about else None
-    return pose if isinstance(pose, Pose) else None, intrinsics
-
-
-def _first_value(reader: BagReader, topic: str, convert: Any) -> Any:
-    """A value of the first message of a topic; None: there is none."""
-    return next(iter(read_values(reader, [topic], convert)), None)
-
-
-def _orientations(samples: Demonstration) -> Sequence[Orientation]:
-    """Orientation of the end effector at each sample; empty: not all are known."""
-    if samples.orientations is None:
-        return ()
-    return [(x, y, z, w) for x, y, z, w in samples.orientations.tolist()]

@@ -19,14 +19,10 @@ from embodied_r_ros.core.types.deltas import (
     SemanticDelta,
     STATIONARY,
 )
-from embodied_r_ros.core.types.geometry import BODY_FROM_OPTICAL, direction_of_vector, NS_PER_S
-import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.arm.demonstration import DemonstrationTruth, TrueThing
-    from embodied_r_ros.core.types.geometry import Pose
     from embodied_r_ros.core.types.layout import ImageTruth, Layout, LayoutObject, ObjectView
 
 MODEL = ModelInfo(name='simulation')
@@ -114,63 +110,4 @@ def _items(
             1.0,
         )
         for key in largest[:MAX_ITEMS]
-    )
-
-
-ARM_MOVED_M = 0.03  # what moved by less between two images counts as in view only
-
-
-def ground_truth_arm_deltas(
-    truth: DemonstrationTruth, camera: Pose, interval_s: float, episode_id: str = ''
-) -> list[SemanticDelta]:
-    """Ground-truth deltas of images of a still camera, which sees everything all the time.
-
-    Args:
-        truth: Where things are at each stamp.
-        camera: Pose of the optical frame in the frame of the truth.
-        interval_s: Between two images with a delta [s]; 0: all have one.
-        episode_id: Of the recording.
-    """
-    chosen: list[int] = []
-    for index, stamp_ns in enumerate(truth.stamps_ns):
-        if not chosen or stamp_ns - truth.stamps_ns[chosen[-1]] >= interval_s * NS_PER_S:
-            chosen.append(index)
-    pairs = pairwise([chosen[0], *chosen]) if chosen else ()
-    return [
-        _arm_delta(truth, camera, pair, number, episode_id) for number, pair in enumerate(pairs)
-    ]
-
-
-def _arm_delta(
-    truth: DemonstrationTruth, camera: Pose, pair: tuple[int, int], number: int, episode_id: str
-) -> SemanticDelta:
-    items = [_item(thing, camera, pair) for thing in truth.things]
-    has_moved = any(item.status is ItemStatus.MOVED for item in items)
-    kind = DeltaKind.CHANGE if has_moved else DeltaKind.NO_CHANGE
-    before, now = (truth.stamps_ns[index] for index in pair)
-    return SemanticDelta(
-        now,
-        kind if number else DeltaKind.FIRST,
-        to_id=number,
-        from_id=max(0, number - 1),
-        from_stamp_ns=before,
-        action=STATIONARY if number else '',
-        change=change_text(items),
-        items=tuple(items),
-        episode_id=episode_id,
-        model=MODEL,
-    )
-
-
-def _item(thing: TrueThing, camera: Pose, pair: Sequence[int]) -> Item:
-    before, now = (thing.positions[index] for index in pair)
-    offset = np.subtract(now, camera.position)
-    bearing, elevation = direction_of_vector(BODY_FROM_OPTICAL @ camera.rotation().T @ offset)
-    return Item(
-        thing.label,
-        ItemStatus.MOVED if math.dist(before, now) >= ARM_MOVED_M else ItemStatus.VISIBLE,
-        bearing,
-        elevation,
-        distance_m=float(np.linalg.norm(offset)),
-        confidence=1.0,
     )

@@ -10,8 +10,9 @@ from typing import TextIO, TYPE_CHECKING
 
 from embodied_r_ros.bags.reader import open_bag
 from embodied_r_ros.common.errors import BagError, InputError
-from embodied_r_ros.core.reasoning.completions import choice_index, is_unknown, number_in, UNKNOWN
+from embodied_r_ros.core.reasoning.completions import choice_index, is_unknown, number_in
 from embodied_r_ros.core.reasoning.question import question_problem
+from embodied_r_ros.core.types.answers import UNKNOWN
 from embodied_r_ros.core.types.episodes import Label, LabelKind, LabelLayer, LabelVerdict
 from embodied_r_ros.data.episodes.episode import episode_id_of, read_answers
 from embodied_r_ros.data.episodes.labels import answer_in_words, append_with, label_id, read_labels

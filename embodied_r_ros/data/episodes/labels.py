@@ -22,8 +22,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.format import sync_folder
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
-from embodied_r_ros.core.reasoning.completions import UNKNOWN
-from embodied_r_ros.core.types.answers import AnswerKind, Freshness
+from embodied_r_ros.core.types.answers import AnswerKind, Freshness, UNKNOWN
 from embodied_r_ros.core.types.episodes import Label, LabelKind, LabelLayer, WrittenQuestion
 
 if TYPE_CHECKING:

@@ -13,8 +13,6 @@ import logging
 import math
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.bags.messages import IMAGE_TYPES
-from embodied_r_ros.bags.reader import is_bag, open_bag, topics_of_type
 from embodied_r_ros.bags.sources import DepthSource, open_source
 from embodied_r_ros.common.errors import ImageError, InputError, ModelError, SourceError
 from embodied_r_ros.core.chat.client import HttpChatClient
@@ -37,12 +35,8 @@ from embodied_r_ros.core.scene.tools import Scene
 from embodied_r_ros.core.types.geometry import NS_PER_S
 from embodied_r_ros.core.types.images import encode_image
 from embodied_r_ros.core.types.landmarks import newest_stamp_ns, read_scene_map, SceneMap
-from embodied_r_ros.data.episodes.episode import (
-    has_deltas,
-    keyframe_topics,
-    read_episode,
-    read_keyframes,
-)
+from embodied_r_ros.data.episodes.contents import has_keyframes_alone, has_recorded_deltas
+from embodied_r_ros.data.episodes.episode import read_episode, read_keyframes
 from embodied_r_ros.data.episodes.fleet import StageReport
 from embodied_r_ros.data.episodes.perception_cache import Perceived, PerceptionCache, recording_key
 
@@ -51,13 +45,13 @@ if TYPE_CHECKING:
     import threading
 
     from embodied_r_ros.core.chat.settings import ChatConfig
-    from embodied_r_ros.core.keyframes.selector import Keyframe
     from embodied_r_ros.core.perception.perceiver import Perceiver
     from embodied_r_ros.core.reasoning.question import Listener, Look, Question, ReasonerConfig
     from embodied_r_ros.core.types.answers import Answer, FocusText
     from embodied_r_ros.core.types.deltas import SemanticDelta
     from embodied_r_ros.core.types.geometry import Pose
     from embodied_r_ros.core.types.images import StampedImage
+    from embodied_r_ros.core.types.keyframes import Keyframe
     from embodied_r_ros.data.episodes.episode import Episode
     from embodied_r_ros.data.episodes.manifest import FleetRecording
 
@@ -218,30 +212,6 @@ def is_scene_map(path: Path) -> bool:
     return path.suffix.lower() == '.json' and not path.is_dir()
 
 
-def recorded_alone(path: Path) -> bool:
-    """Tell whether a recording has deltas, and no images from which they could be made anew.
-
-    Raises:
-        BagError: The bag is damaged.
-    """
-    if not has_recorded_deltas(path):
-        return False
-    with open_bag(path) as reader:
-        return not topics_of_type(reader, *IMAGE_TYPES)
-
-
-def has_keyframes_alone(path: Path) -> bool:
-    """Tell whether a recording has the keyframes of a robot, and no images beside them.
-
-    Raises:
-        BagError: The bag is damaged.
-    """
-    if not path.exists() or not is_bag(path):
-        return False
-    with open_bag(path) as reader:
-        return bool(keyframe_topics(reader)) and not topics_of_type(reader, *IMAGE_TYPES)
-
-
 def recorded_keyframes(path: Path) -> Iterator[Keyframe]:
     """The keyframes of a robot's first camera that were recorded with their images.
 
@@ -277,18 +247,6 @@ def check_source(path: Path, topic: str | None, rate_hz: float | None) -> None:
     else:
         with open_source(path, topic, rate_hz) as source:
             next(iter(source))  # a codec or an encoding that is not known shows at once
-
-
-def has_recorded_deltas(path: Path) -> bool:
-    """Tell whether a recording has deltas that were perceived when it was made.
-
-    Raises:
-        BagError: The bag is damaged.
-    """
-    if not path.exists() or not is_bag(path):
-        return False
-    with open_bag(path) as reader:
-        return has_deltas(reader)
 
 
 class SceneAsker:

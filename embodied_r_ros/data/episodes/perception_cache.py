@@ -42,7 +42,7 @@ from embodied_r_ros.core.types.landmarks import SceneMap
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from embodied_r_ros.core.keyframes.selector import Keyframe
+    from embodied_r_ros.core.types.keyframes import Keyframe
 
 _LOG = logging.getLogger(__name__)
 _LIMIT_BYTES = 200 * 1024 * 1024
@@ -147,7 +147,7 @@ class PerceptionCache:
 
 def _read_keyframes(line: str) -> tuple[Keyframe, ...]:
     """The keyframes of an entry; none where they cannot be read."""
-    from embodied_r_ros.core.keyframes.selector import Keyframe
+    from embodied_r_ros.core.types.keyframes import Keyframe
 
     try:
         return tuple(_from_plain(value, Keyframe) for value in json.loads(line))
@@ -197,8 +197,8 @@ def _typed(value: dict[str, Any]) -> Any:
 
 def _image_types() -> dict[str, type[Any]]:
     """Types of keyframes, whose modules take long to import."""
-    from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
     from embodied_r_ros.core.types.images import EncodedImage, PackedDepth
+    from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 
     kinds = (EncodedImage, Keyframe, KeyframeReason, PackedDepth)
     return {kind.__name__: kind for kind in kinds}

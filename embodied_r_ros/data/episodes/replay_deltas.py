@@ -21,20 +21,17 @@ from embodied_r_ros.core.scene.camera import CameraView
 from embodied_r_ros.core.scene.landmark_map import LandmarkMap
 from embodied_r_ros.core.types.deltas import DeltaKind, Item, item_text, ItemStatus
 from embodied_r_ros.core.types.geometry import NS_PER_S
-from embodied_r_ros.data.episodes.episode import (
-    keyframe_topics,
-    read_keyframes,
-    read_recorded_deltas,
-)
+from embodied_r_ros.data.episodes.contents import keyframe_topics
+from embodied_r_ros.data.episodes.episode import read_keyframes, read_recorded_deltas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from embodied_r_ros.core.keyframes.selector import Keyframe
     from embodied_r_ros.core.perception.perceiver import Perceiver
     from embodied_r_ros.core.types.answers import Answer, FocusText
     from embodied_r_ros.core.types.deltas import SemanticDelta
+    from embodied_r_ros.core.types.keyframes import Keyframe
     from embodied_r_ros.core.types.landmarks import SceneMap
 
 _SAME_IOU = 0.3  # of the boxes of one thing

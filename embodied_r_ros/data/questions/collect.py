@@ -18,12 +18,13 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.common.errors import BagError, ImageError, InputError
 from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.core.types.landmarks import read_scene_map
+from embodied_r_ros.data.arm_room import arm_room
 from embodied_r_ros.data.episodes.episode import read_episode
 from embodied_r_ros.data.episodes.fleet import StageReport
 from embodied_r_ros.data.episodes.inspect import bag_digest, labels_sha256, why_unfit
 from embodied_r_ros.data.episodes.manifest import is_url
 from embodied_r_ros.data.questions.coverage import BagNote, Coverage
-from embodied_r_ros.data.questions.derive import rows_of_arm, rows_of_episode, rows_of_images
+from embodied_r_ros.data.questions.derive import rows_of_episode, rows_of_images
 from embodied_r_ros.data.questions.indoor import KINDS
 from embodied_r_ros.data.questions.map_rows import MAP_KINDS, rows_of_map
 from embodied_r_ros.data.questions.proofs import (
@@ -32,7 +33,7 @@ from embodied_r_ros.data.questions.proofs import (
     with_solutions_of_people,
 )
 from embodied_r_ros.data.questions.row import Row
-from embodied_r_ros.data.questions.splits import keypoint_places, pieces_of, split_of, SplitGuard
+from embodied_r_ros.data.questions.splits import pieces_of, split_of, SplitGuard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -144,7 +145,7 @@ class RowsRecipe:
             coverage.left_out,
             len(episode.deltas),
             pieces=pieces_of(episode),
-            layout=(episode.arm.task, keypoint_places(episode.arm)) if episode.arm else None,
+            layout=(episode.arm.task, episode.arm.keypoint_places) if episode.arm else None,
         )
 
     def _part_of_map(self, path: Path, part: RowsPart) -> RowsPart:
@@ -201,7 +202,7 @@ def _rows_of(episode: Episode, config: QuestionsConfig, coverage: Coverage) -> I
     split = split_of(episode.scene_id, config)
     derived = [*rows_of_episode(episode, config, coverage)]
     if episode.arm:
-        derived += rows_of_arm(episode.arm, episode, config, coverage)
+        derived += arm_room().rows_of_arm(episode.arm, episode, config, coverage)
     if config.places:
         derived += rows_of_images(episode, config, coverage)
     yield from with_solutions_of_people(derived, episode, coverage)

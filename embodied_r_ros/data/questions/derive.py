@@ -1,24 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of an episode or a demonstration: every kind of question at several moments."""
+"""Rows of an episode: every kind of question at several moments."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 import json
-import math
 from random import Random
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.arm.questions import arm_kinds, ArmMoment, check_kinds, has_state
-from embodied_r_ros.arm.robot import Robot, RobotMetadata
-from embodied_r_ros.arm.table import table_view
-from embodied_r_ros.arm.task_frame import quarters_facing
-from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.core.reasoning.image_targets import with_form
 from embodied_r_ros.core.types.deltas import ItemStatus
-from embodied_r_ros.core.types.episodes import EpisodeOutcome
 from embodied_r_ros.core.types.landmarks import SceneMap
 from embodied_r_ros.data.questions.indoor import ask_kinds, KINDS, Moment, NoSolution
 from embodied_r_ros.data.questions.map_kinds import MapMoment
@@ -35,9 +28,7 @@ from embodied_r_ros.data.questions.wordings import IMAGE_WORDINGS, wording
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from embodied_r_ros.arm.demonstration import ArmEpisode
     from embodied_r_ros.core.types.deltas import Item
-    from embodied_r_ros.core.types.geometry import Pose
     from embodied_r_ros.data.episodes.episode import Episode
     from embodied_r_ros.data.questions.coverage import Coverage
     from embodied_r_ros.data.questions.indoor import Draft
@@ -68,7 +59,7 @@ class QuestionsConfig(Settings):
     map_slack_m: float = setting(
         0.3, 'how far places of a map that no truth proves may be off [m]', between=(0, 10)
     )
-    robot: Robot | None = None  # whose demonstrations the questions are about; None: as recorded
+    robot: Any = None  # `Robot` whose demonstrations the questions are about; None: as recorded
 
 
 def rows_of_episode(
@@ -214,139 +205,3 @@ def _boxes_of(items: Sequence[Item]) -> dict[str, list[int]]:
         for label, box in boxes.items()
         if min(box[2] - box[0], box[3] - box[1]) >= _LEAST_SIDE
     }
-
-
-EVERY_KIND = 'every robot kind'
-_FAILED = EpisodeOutcome.FAILURE, EpisodeOutcome.ABORTED  # what they did is not to be copied
-
-
-def rows_of_arm(
-    demonstration: ArmEpisode, episode: Episode, config: QuestionsConfig, coverage: Coverage
-) -> Iterator[Row]:
-    """Derive the rows of a demonstration; what has no solution is counted in `coverage`.
-
-    Args:
-        demonstration: What the arm did.
-        episode: The recording of it: its name, its scene and its deltas.
-        config: The robot, and the seed.
-        coverage: Counts what had no solution.
-
-    Raises:
-        InputError: The robot's task frame is not that of the demonstration.
-    """
-    own_metadata = demonstration.metadata or RobotMetadata(frame_id=demonstration.frame_id)
-    robot = config.robot or Robot(metadata=own_metadata)
-    if demonstration.frame_id != robot.metadata.frame_id:
-        msg = (
-            f'episode {episode.id!r} is in frame {demonstration.frame_id!r}, robot '
-            f'{robot.name!r} in {robot.metadata.frame_id!r}: name the robot that was recorded'
-        )
-        raise InputError(msg)
-    if episode.outcome in _FAILED:
-        coverage.unsolved[EVERY_KIND, 'the demonstration did not succeed'] += 1
-        return
-    facing = _facing(demonstration, robot)
-    if isinstance(facing, NoSolution):
-        coverage.unsolved[EVERY_KIND, facing.reason] += 1
-        return
-    view = table_view(_camera(demonstration), robot.metadata, robot.placing)
-    quarters, robot = facing
-    config = replace(config, robot=robot)
-    view = view and replace(view.turned(quarters), name=episode.camera)
-    demonstration = replace(demonstration.turned(quarters), view=view)
-    moments = list(_arm_moments(demonstration, episode, robot, coverage))
-    asks = [(moment, *each) for moment in moments for each in arm_kinds(robot).items()]
-    if kinds := check_kinds(robot):
-        end = _end_moment(demonstration, episode)
-        rng = Random(f'{config.seed}:{episode.id}:check')
-        checked = [end, *rng.sample(moments, min(1, len(moments)))]
-        asks += [(moment, *each) for moment in checked for each in kinds.items()]
-    for moment, kind, ask in asks:
-        rng = Random(f'{config.seed}:{episode.id}:{moment.index}:{kind}')
-        draft = ask(moment, robot, rng)
-        if isinstance(draft, NoSolution):
-            coverage.unsolved[kind, draft.reason] += 1
-        else:
-            yield _arm_row(episode, moment, kind, draft, config, rng)
-
-
-def _end_moment(demonstration: ArmEpisode, episode: Episode) -> ArmMoment:
-    """The end of a demonstration, with all that was seen until then."""
-    last = len(demonstration.states) - 1
-    stamp_ns = demonstration.states[last].stamp_ns
-    deltas = tuple(delta for delta in episode.deltas if delta.stamp_ns <= stamp_ns)
-    return ArmMoment(demonstration, last, last, deltas, f'{episode.id}/{last}')
-
-
-def _arm_moments(
-    demonstration: ArmEpisode, episode: Episode, robot: Robot, coverage: Coverage
-) -> Iterator[ArmMoment]:
-    """The moments of the questions, each with the deltas until then."""
-    on_arrival = robot.questions.grip == 'arrival'
-    demonstration = demonstration.gripping_on_arrival() if on_arrival else demonstration
-    for index, keypoint_index in demonstration.keypoint_pairs(robot.questions.stride):
-        stamp_ns = demonstration.states[index].stamp_ns
-        deltas = tuple(delta for delta in episode.deltas if delta.stamp_ns <= stamp_ns)
-        moment = ArmMoment(demonstration, index, keypoint_index, deltas, f'{episode.id}/{index}')
-        off_m = math.dist(moment.state.position, moment.keypoint.position)
-        if on_arrival and off_m < robot.candidates.min_distance_m:
-            coverage.unsolved[EVERY_KIND, 'the arm is where its keypoint is'] += 1
-        else:
-            yield moment
-
-
-def _camera(demonstration: ArmEpisode) -> Pose | None:
-    """Pose of the camera in the task frame, as recorded; None: it is not."""
-    is_known = demonstration.camera and demonstration.camera.frame_id == demonstration.frame_id
-    return demonstration.camera if is_known else None
-
-
-def _facing(demonstration: ArmEpisode, robot: Robot) -> tuple[int, Robot] | NoSolution:
-    """Quarters by which the task frame is turned, so that its words hold, and the robot in it."""
-    stance = robot.questions.camera
-    if stance == 'declared':
-        return 0, robot
-    camera = _camera(demonstration)
-    if camera is None and robot.placing.camera_position:
-        camera = robot.placing.camera(demonstration.frame_id)
-    if camera is None:
-        return NoSolution(
-            f'the pose of the camera in {demonstration.frame_id!r} is not known: record it, give '
-            'the robot a camera_position, or set `camera: declared` where it faces the robot'
-        )
-    quarters = quarters_facing(camera, robot.metadata.reference, stance, demonstration.intrinsics)
-    if isinstance(quarters, str):
-        return NoSolution(quarters)
-    return quarters, replace(robot, metadata=robot.metadata.turned(quarters))
-
-
-def _arm_row(
-    episode: Episode,
-    moment: ArmMoment,
-    kind: str,
-    draft: Draft,
-    config: QuestionsConfig,
-    rng: Random,
-) -> Row:
-    robot, stamp_ns = config.robot, moment.state.stamp_ns
-    assert robot is not None
-    view = moment.view(with_tool=has_state(kind, robot))
-    look = view.describe(moment.deltas) if view else None
-    question = QuestionWithSolution.of_draft(kind, draft, rng)
-    return builder_of(episode, split_of(episode.scene_id, config)).row(
-        f'{moment.index}/{kind}/{question.digest}',
-        question,
-        moment.deltas,
-        focus=(asdict(look),) if look else (),
-        meta={
-            'truth': draft.truth,
-            'robot': robot.name,
-            'stamp_ns': stamp_ns,
-            'state_index': moment.index,
-            'keypoint_index': moment.keypoint_index,
-        },
-        state=moment.state.position,
-        keypoint=moment.keypoint.position,
-        frame_id=moment.demonstration.frame_id,
-        deadband_m=robot.questions.deadband_m,
-    )

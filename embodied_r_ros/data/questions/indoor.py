@@ -10,7 +10,7 @@ import math
 from random import Random
 from typing import Any, TYPE_CHECKING, TypeVar
 
-from embodied_r_ros.core.reasoning.completions import UNKNOWN
+from embodied_r_ros.core.types.answers import UNKNOWN
 from embodied_r_ros.core.types.geometry import wrap_angle_rad, yaw_pitch_roll
 from embodied_r_ros.core.types.vocabulary import COLOURS, item_label, SHAPES
 from embodied_r_ros.data.questions.wordings import (

@@ -13,7 +13,7 @@ import math
 from random import Random
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.core.reasoning.completions import UNKNOWN
+from embodied_r_ros.core.types.answers import UNKNOWN
 from embodied_r_ros.core.types.deltas import ItemStatus
 from embodied_r_ros.core.types.geometry import wrap_angle_rad
 from embodied_r_ros.core.types.landmarks import Landmark, PathPoint, SceneMap, thin_path

@@ -17,18 +17,14 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.core.reasoning.calls import CALLS_PROMPT_VERSION
-from embodied_r_ros.core.reasoning.completions import (
-    choice_index,
-    is_unknown,
-    option_letter,
-    UNKNOWN,
-)
+from embodied_r_ros.core.reasoning.completions import choice_index, is_unknown, option_letter
 from embodied_r_ros.core.reasoning.prompts import (
     REASON_PROMPT_VERSION,
     shows_image,
     TOOLS_PROMPT_VERSION,
 )
 from embodied_r_ros.core.scene.tools import called
+from embodied_r_ros.core.types.answers import UNKNOWN
 from embodied_r_ros.core.types.episodes import LabelVerdict, Verdict
 from embodied_r_ros.data.episodes.answers import find_inputs, Lost
 from embodied_r_ros.data.episodes.labels import answer_in_words

@@ -15,16 +15,16 @@ import hashlib
 import json
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.arm.task_frame import Movement
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import alone_in, whole_file
-from embodied_r_ros.core.reasoning.completions import is_unknown, number_in, option_letter, UNKNOWN
+from embodied_r_ros.core.reasoning.completions import is_unknown, number_in, option_letter
 from embodied_r_ros.core.reasoning.image_targets import BOX, FORMS, ImageTarget, POINT
 from embodied_r_ros.core.reasoning.prompts import build_prompt, with_tools
 from embodied_r_ros.core.reasoning.question import question_problem
-from embodied_r_ros.core.types.answers import FocusText, ToolCall
+from embodied_r_ros.core.types.answers import FocusText, ToolCall, UNKNOWN
 from embodied_r_ros.core.types.deltas import row_deltas, SemanticDelta
 from embodied_r_ros.core.types.landmarks import SceneMap
+from embodied_r_ros.core.types.movement import Movement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

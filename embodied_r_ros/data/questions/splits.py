@@ -18,7 +18,6 @@ from embodied_r_ros.core.types.deltas import row_deltas
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from embodied_r_ros.arm.demonstration import ArmEpisode
     from embodied_r_ros.core.types.geometry import Position
     from embodied_r_ros.data.episodes.episode import Episode
     from embodied_r_ros.data.questions.derive import QuestionsConfig
@@ -90,7 +89,7 @@ class SplitGuard:
 
         Args:
             task: Of the demonstration.
-            places: Its keypoints, as `keypoint_places` has them [m].
+            places: Its keypoints, where it comes to [m].
             scene_id: Of the demonstration.
             split: Its split.
         """
@@ -111,11 +110,6 @@ class SplitGuard:
 def pieces_of(episode: Episode) -> tuple[bytes, ...]:
     """Digests of what an episode shows; an empty corridor looks like any other and has none."""
     return tuple(dict.fromkeys(_pieces(row_deltas(episode.deltas))))
-
-
-def keypoint_places(demonstration: ArmEpisode) -> list[Position]:
-    """Positions of the keypoints of a demonstration [m]."""
-    return [demonstration.states[index].position for index in demonstration.keypoints]
 
 
 def _question_digest(row: Row) -> bytes:

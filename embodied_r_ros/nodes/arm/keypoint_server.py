@@ -18,11 +18,11 @@ from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from embodied_r_msgs.action import PredictKeypoint
 from embodied_r_msgs.msg import Keyframe, KeypointProposal
 from embodied_r_msgs.srv import PredictKeypointOnce
-from embodied_r_ros.arm.gate import excerpt
 from embodied_r_ros.arm.proposal import DONE_NOW, PROGRESS_STEPS
 from embodied_r_ros.arm.task import ArmTaskConfig, StandingTask
 from embodied_r_ros.bags.messages import stamp_ns_from_msg, vector_from_msg
 from embodied_r_ros.common.errors import ConfigError, InputError
+from embodied_r_ros.core.reasoning.gate import excerpt
 from embodied_r_ros.core.reasoning.question import Question, ReasonerConfig, RefusalCode
 from embodied_r_ros.core.reasoning.queue import Outcome, Termination
 from embodied_r_ros.core.types.answers import AnswerKind, Freshness

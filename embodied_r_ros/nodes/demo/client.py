@@ -24,10 +24,10 @@ from std_srvs.srv import Trigger
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from embodied_r_ros.core.keyframes.selector import Keyframe as CoreKeyframe
     from embodied_r_ros.core.reasoning.question import Question
     from embodied_r_ros.core.types.answers import Answer
     from embodied_r_ros.core.types.deltas import SemanticDelta as Delta
+    from embodied_r_ros.core.types.keyframes import Keyframe as CoreKeyframe
 
 _REPLY_S = 20.0
 _DISCOVERY_S = 4.0

@@ -20,10 +20,10 @@ from embodied_r_ros.arm.sheets import write_trial_sheet
 from embodied_r_ros.arm.table import seen_things, table_view
 from embodied_r_ros.arm.task import success_rate, Trial, TrialConfig, TrialStep
 from embodied_r_ros.common.files import write_whole
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.perception.classical import ClassicalPerceiver
 from embodied_r_ros.core.types.geometry import NS_PER_S
 from embodied_r_ros.core.types.images import encode_image
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.sim.arm.tasks import draw_scene, TASKS
 from embodied_r_ros.sim.arm.world import camera_pose, SimulatedArm
 from embodied_r_ros.sim.runs import prepare_run

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from embodied_r_ros.core.keyframes.selector import Keyframe
     from embodied_r_ros.core.types.images import EncodedImage
+    from embodied_r_ros.core.types.keyframes import Keyframe
     from embodied_r_ros.core.types.layout import Vector
     from embodied_r_ros.sim.indoor.ground_truth import Truth
     from embodied_r_ros.sim.indoor.scenario import Scenario

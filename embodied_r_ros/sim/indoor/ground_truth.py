@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.core.keyframes.overlap import covisibility
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeConfig, KeyframeReason
+from embodied_r_ros.core.keyframes.selector import KeyframeConfig
 from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
     direction_of_vector,
@@ -20,6 +20,7 @@ from embodied_r_ros.core.types.geometry import (
     yaw_pitch_roll,
 )
 from embodied_r_ros.core.types.images import EncodedImage
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.core.types.layout import ImageTruth, Layout, LayoutObject, ObjectView
 from embodied_r_ros.data.episodes.ground_truth import ground_truth_deltas
 from embodied_r_ros.sim.indoor.world import World

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.bags.message_types import BagMessageFactory
 from embodied_r_ros.bags.messages import encoded_image_to_msg
 from embodied_r_ros.bags.writer import BagWriter
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.types.answers import (
     Answer,
     AnswerKind,
@@ -23,6 +22,7 @@ from embodied_r_ros.core.types.deltas import ModelInfo
 from embodied_r_ros.core.types.episodes import EpisodeEvent, EpisodeMark
 from embodied_r_ros.core.types.geometry import Pose
 from embodied_r_ros.core.types.images import encode_image
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.data.own_messages import (
     answer_to_msg,
     delta_to_msg,

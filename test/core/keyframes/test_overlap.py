@@ -18,7 +18,7 @@ from embodied_r_ros.core.keyframes.overlap import (
     two_view,
     TwoView,
 )
-from embodied_r_ros.core.keyframes.selector import KeyframeReason, KeyframeSelector
+from embodied_r_ros.core.keyframes.selector import KeyframeSelector
 from embodied_r_ros.core.types.geometry import (
     Intrinsics,
     Pose,
@@ -26,6 +26,7 @@ from embodied_r_ros.core.types.geometry import (
     rotation_from_ypr,
 )
 from embodied_r_ros.core.types.images import StampedImage
+from embodied_r_ros.core.types.keyframes import KeyframeReason
 import numpy as np
 import pytest
 

@@ -12,11 +12,11 @@ from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.core.keyframes.selector import (
     KeyframeConfig,
     KeyframeExtractor,
-    KeyframeReason,
     KeyframeSelector,
 )
 from embodied_r_ros.core.types.geometry import Intrinsics, Pose
 from embodied_r_ros.core.types.images import encode_image, EncodedImage
+from embodied_r_ros.core.types.keyframes import KeyframeReason
 import numpy as np
 import pytest
 

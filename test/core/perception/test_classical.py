@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.common.errors import ConfigError, ModelError
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.perception.classical import ClassicalConfig, ClassicalPerceiver
 from embodied_r_ros.core.types.deltas import (
     DeltaKind,
@@ -24,6 +23,7 @@ from embodied_r_ros.core.types.deltas import (
 )
 from embodied_r_ros.core.types.geometry import Pose
 from embodied_r_ros.core.types.images import encode_image, EncodedImage
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 import numpy as np
 import pytest
 

@@ -8,7 +8,6 @@ import os
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ModelError
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.perception.detector import Detector, DetectorConfig, DetectorPerceiver
 from embodied_r_ros.core.perception.items import items_between, ItemView
 from embodied_r_ros.core.pipeline import (
@@ -26,6 +25,7 @@ from embodied_r_ros.core.types.deltas import (
 )
 from embodied_r_ros.core.types.geometry import BODY_FROM_OPTICAL
 from embodied_r_ros.core.types.images import encode_image, pack_depth, StampedImage
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.core.types.vocabulary import Detection
 import numpy as np
 import pytest

@@ -16,7 +16,7 @@ from test.bags.test_messages import keyframe
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.core.keyframes.selector import Keyframe
+    from embodied_r_ros.core.types.keyframes import Keyframe
 
 
 class FakePerceiver:

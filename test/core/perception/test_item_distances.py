@@ -7,10 +7,10 @@ from dataclasses import replace
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.perception.classical import ClassicalConfig, ClassicalPerceiver
 from embodied_r_ros.core.types.deltas import ItemStatus, ScaleSource
 from embodied_r_ros.core.types.images import encode_image, pack_depth, PackedDepth
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 import numpy as np
 import pytest
 

@@ -11,7 +11,6 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.common.errors import ConfigError, DeadlineError, ModelError
 from embodied_r_ros.core.chat.client import HttpChatClient
 from embodied_r_ros.core.chat.settings import ChatConfig
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.perception import vlm, vlm_reply
 from embodied_r_ros.core.perception.perceiver import perceive_all, Perceiver
 from embodied_r_ros.core.perception.vlm import VlmConfig, VlmPerceiver
@@ -26,6 +25,7 @@ from embodied_r_ros.core.types.deltas import (
 )
 from embodied_r_ros.core.types.geometry import Intrinsics, Pose
 from embodied_r_ros.core.types.images import encode_image, EncodedImage, within_pixels
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 import numpy as np
 import pytest
 

@@ -7,7 +7,6 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.perception.egomotion import followed_motion
 from embodied_r_ros.core.perception.perceiver import perceive_all, perceive_pair
 from embodied_r_ros.core.perception.worker import PerceptionWorker, WorkerConfig
@@ -20,6 +19,7 @@ from embodied_r_ros.core.types.deltas import (
     SemanticDelta,
 )
 from embodied_r_ros.core.types.images import EncodedImage
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 import pytest
 
 if TYPE_CHECKING:

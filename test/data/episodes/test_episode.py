@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.bags.message_types import BagMessageFactory
 from embodied_r_ros.bags.messages import odometry_to_msg
 from embodied_r_ros.bags.writer import BagWriter
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.perception.egomotion import motion_from_poses
 from embodied_r_ros.core.types.deltas import action_text, DeltaKind, SemanticDelta
 from embodied_r_ros.core.types.geometry import Pose
 from embodied_r_ros.core.types.images import EncodedImage
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.core.types.poses import mounted_pose
 from embodied_r_ros.data.episodes.episode import Episode, read_episode
 from embodied_r_ros.data.own_messages import delta_to_msg, keyframe_to_msg

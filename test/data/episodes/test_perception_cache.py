@@ -7,7 +7,6 @@ import math
 import os
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.types.deltas import (
     DeltaKind,
     Item,
@@ -21,6 +20,7 @@ from embodied_r_ros.core.types.deltas import (
 )
 from embodied_r_ros.core.types.geometry import Intrinsics, Pose
 from embodied_r_ros.core.types.images import EncodedImage, PackedDepth
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.core.types.landmarks import Landmark, SceneMap
 from embodied_r_ros.data.episodes.perception_cache import Perceived, PerceptionCache, recording_key
 import pytest

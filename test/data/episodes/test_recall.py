@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.types.answers import Answer, AnswerKind, Freshness
 from embodied_r_ros.core.types.deltas import (
     change_text,
@@ -19,6 +18,7 @@ from embodied_r_ros.core.types.deltas import (
 )
 from embodied_r_ros.core.types.episodes import EpisodeEvent, EpisodeMark
 from embodied_r_ros.core.types.geometry import Pose
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.data.episodes.recall import (
     Ground,
     named_query,

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.common.errors import BagError, ModelError
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.scene.camera import CameraView
 from embodied_r_ros.core.types.answers import Answer, AnswerKind, FocusText
 from embodied_r_ros.core.types.deltas import DeltaKind, Item, ItemStatus, ModelInfo, SemanticDelta
 from embodied_r_ros.core.types.geometry import Pose
 from embodied_r_ros.core.types.images import EncodedImage
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.data.episodes.episode import read_recorded_deltas
 from embodied_r_ros.data.episodes.inspect import bag_digest
 from embodied_r_ros.data.episodes.replay_deltas import (

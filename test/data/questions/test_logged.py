@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.message_types import BagMessageFactory
 from embodied_r_ros.bags.writer import BagWriter
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.reasoning.calls import calls_prompt, CALLS_PROMPT_VERSION, labels_to_list
 from embodied_r_ros.core.reasoning.prompts import (
     build_prompt,
@@ -31,6 +30,7 @@ from embodied_r_ros.core.types.deltas import (
 from embodied_r_ros.core.types.episodes import AnswerLabel, EpisodeEvent, EpisodeMark, LabelVerdict
 from embodied_r_ros.core.types.geometry import Pose
 from embodied_r_ros.core.types.images import EncodedImage
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.data.episodes.episode import read_answers
 from embodied_r_ros.data.episodes.replay import prepare_replays, PromptSource
 from embodied_r_ros.data.own_messages import (

@@ -10,8 +10,8 @@ from pathlib import Path
 from random import Random
 import re
 
-from embodied_r_ros.core.reasoning.completions import UNKNOWN
 from embodied_r_ros.core.scene.map_relations import first_reach_ns, gap_m, route_turns, turn_word
+from embodied_r_ros.core.types.answers import UNKNOWN
 from embodied_r_ros.core.types.landmarks import Landmark, LandmarkStatus, PathPoint, SceneMap
 from embodied_r_ros.data.questions.indoor import Draft, NoSolution
 from embodied_r_ros.data.questions.map_kinds import first_sights_ns, MapMoment

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.bags.message_types import BagMessageFactory
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.core.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.core.types.deltas import (
     change_text,
     DeltaKind,
@@ -23,6 +22,7 @@ from embodied_r_ros.core.types.deltas import (
 from embodied_r_ros.core.types.episodes import EpisodeEvent, EpisodeMark
 from embodied_r_ros.core.types.geometry import Pose
 from embodied_r_ros.core.types.images import EncodedImage
+from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.data.own_messages import delta_to_msg, keyframe_to_msg, mark_to_msg
 from embodied_r_ros.data.questions.collect import rows_of, RowsRecipe
 from embodied_r_ros.data.questions.coverage import Coverage

@@ -8,6 +8,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_msgs.action import PredictKeypoint
 from embodied_r_ros.arm.robot import load_robot
+from embodied_r_ros.arm.rows import rows_of_arm
 from embodied_r_ros.arm.table import TableView
 from embodied_r_ros.arm.task_frame import rotate_quarters
 from embodied_r_ros.bags.messages import camera_info_to_msg
@@ -24,7 +25,7 @@ from embodied_r_ros.core.types.geometry import (
 )
 from embodied_r_ros.core.types.poses import NoPose
 from embodied_r_ros.data.questions.coverage import Coverage
-from embodied_r_ros.data.questions.derive import QuestionsConfig, rows_of_arm
+from embodied_r_ros.data.questions.derive import QuestionsConfig
 from embodied_r_ros.nodes.arm.keypoint_request import Arm, ArmConfig, RequestParts
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from geometry_msgs.msg import Point, PoseStamped

@@ -5,7 +5,8 @@ from dataclasses import replace
 import math
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.arm.gate import (
+from embodied_r_ros.common.errors import ConfigError, InputError
+from embodied_r_ros.core.reasoning.gate import (
     CONFIRMATION,
     Decision,
     Gate,
@@ -13,14 +14,13 @@ from embodied_r_ros.arm.gate import (
     RULES,
     StampedPosition,
 )
-from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.core.types.answers import Freshness, KeypointProposal
 from embodied_r_ros.core.types.deltas import ModelInfo, Rung
 from embodied_r_ros.core.types.poses import NoPose
 import pytest
 
 if TYPE_CHECKING:
-    from embodied_r_ros.arm.gate import Judgement
+    from embodied_r_ros.core.reasoning.gate import Judgement
     from embodied_r_ros.core.types.geometry import Position
 
 S = 1_000_000_000
