@@ -27,7 +27,7 @@ from embodied_r_ros.core.keyframes.alignment import View
 from embodied_r_ros.core.keyframes.overlap import two_view, TwoView
 from embodied_r_ros.core.keyframes.selector import (
     KeyframeConfig,
-    KeyframeExtractor,
+    Keyframer,
     KeyframeSelector,
 )
 from embodied_r_ros.core.types.images import encode_image, StampedImage
@@ -273,8 +273,8 @@ def measure_time(size: tuple[int, int], images: int) -> dict[str, dict[str, floa
     Ours is the selector, the selector with the motion followed, and all that the extractor does
     with images that come raw: keyframes are compressed too.
     """
-    official, selector, whole = Official(), KeyframeSelector(), KeyframeExtractor()
-    followed = KeyframeExtractor(KeyframeConfig(image_max_side_px=0))  # compresses nothing
+    official, selector, whole = Official(), KeyframeSelector(), Keyframer()
+    followed = Keyframer(KeyframeConfig(image_max_side_px=0))  # compresses nothing
     spent: dict[str, list[float]] = defaultdict(list)
     for index, shot in enumerate(render_path('mixed', images, 0, size)):
         stamp_ns, camera = round(index * 1e9 / LIVE_HZ), shot.camera.scaled(*size)

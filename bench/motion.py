@@ -24,7 +24,7 @@ from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.keyframes.selector import (
     KeyframeConfig,
-    KeyframeExtractor,
+    Keyframer,
     KeyframeSelector,
 )
 from embodied_r_ros.core.perception.classical import ClassicalPerceiver
@@ -122,7 +122,7 @@ def keyframes_of(
     shots: Sequence[PosedImage], interval_s: float, *, with_depth: bool = False
 ) -> list[tuple[Keyframe, PosedImage]]:
     """The keyframes of a recording, each with its shot."""
-    extractor = KeyframeExtractor(KeyframeConfig(max_interval_s=interval_s))
+    extractor = Keyframer(KeyframeConfig(max_interval_s=interval_s))
     chosen = []
     for shot in shots:
         image = shot.image if with_depth else _without_depth(shot.image)
@@ -201,7 +201,7 @@ def rendered_shots(path: str, images: int, room: int) -> list[PosedImage]:
 def measure_time(shots: Sequence[PosedImage]) -> dict[str, float]:
     """Milliseconds of this process per image: choosing keyframes alone, and with following."""
     images = [_without_depth(shot.image) for shot in shots]
-    selector, extractor = KeyframeSelector(), KeyframeExtractor()
+    selector, extractor = KeyframeSelector(), Keyframer()
     started = time.process_time()
     for image in images:
         selector.evaluate(image)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from embodied_r_ros.core.perception.perceiver import Perceiver
+    from embodied_r_ros.core.perception.perceiver import PairPerceiver
     from embodied_r_ros.core.types.deltas import SemanticDelta
 
 
@@ -53,7 +53,7 @@ def measure(folder: Path, detector: Path | None = None) -> list[Words]:
     rows = []
     for source in tqdm(list(sources(folder)), desc='recordings', disable=None):
         name = source.parent.name if source.name == 'images' else source.stem
-        perceivers: dict[str, Perceiver] = {'classical': classical_perceiver()}
+        perceivers: dict[str, PairPerceiver] = {'classical': classical_perceiver()}
         if detector:
             perceivers['detector'] = detector_perceiver(DetectorConfig(str(detector)))
         for kind, perceiver in perceivers.items():

@@ -151,6 +151,10 @@ def open_source(
 ) -> Iterator[ImageSource]:
     """Open a video file, a folder of images, or a bag: a folder, or a file of ROS 2 or ROS 1.
 
+    >>> with open_source('samples/indoor/episode_00000') as images:
+    ...     next(iter(images)).image.shape
+    (240, 320, 3)
+
     Args:
         path: What to open.
         topic: Image topic of a bag, or what names one of several streams in a folder

@@ -19,9 +19,8 @@ from embodied_r_ros.cli.perceiver import (
     refuse_options_of_images,
 )
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.core.keyframes.selector import KeyframeConfig
+from embodied_r_ros.core.keyframes.selector import KeyframeConfig, Keyframer
 from embodied_r_ros.core.pipeline import (
-    keyframes_of,
     perceive_keyframes,
 )
 from embodied_r_ros.core.types.deltas import DeltaKind
@@ -67,7 +66,7 @@ def main(args: argparse.Namespace) -> int:
     with open_source(args.source, args.topic, args.rate, depth_source(args)) as source:
         images = image_progress(source, source.length)
         sample = KeyframeSample()
-        keyframes = sample.keep(keyframes_of(images, keyframing))
+        keyframes = sample.keep(Keyframer(keyframing).stream(images))
         deltas = sample.note(perceive_keyframes(keyframes, perceiver))
         failure = _tell(deltas, as_json=args.json)
     if args.picture:

@@ -25,7 +25,7 @@ from embodied_r_ros.serving.profiles import load_profile
 
 if TYPE_CHECKING:
     from embodied_r_ros.core.perception.detector import DetectorPerceiver
-    from embodied_r_ros.core.perception.perceiver import Perceiver
+    from embodied_r_ros.core.perception.perceiver import PairPerceiver
 
 # Arguments that say which images are perceived, and how.
 _OF_IMAGES = (
@@ -112,7 +112,7 @@ def add_perceiver_arguments(
     vlm.add_argument('--url', help='server of a vision-language model, or URL#MODEL')
 
 
-def perceiver_of(args: argparse.Namespace) -> Perceiver:
+def perceiver_of(args: argparse.Namespace) -> PairPerceiver:
     """The perceiver that the arguments name.
 
     Raises:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From images to semantic deltas offline: the same keyframing and perception as live.
+"""The loop from images to semantic deltas: the same keyframing and perception as live.
 
 Images are read one at a time and keyframes held a few at a time, so that memory does not depend on
 the length of a recording.
@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError, ModelError
-from embodied_r_ros.common.work import IMAGES, KEYFRAMES, METER
-from embodied_r_ros.core.keyframes.selector import KeyframeConfig, KeyframeExtractor
+from embodied_r_ros.core.keyframes.selector import KeyframeConfig, Keyframer
 from embodied_r_ros.core.perception.classical import ClassicalPerceiver
 from embodied_r_ros.core.perception.detector import Detector, DetectorPerceiver
-from embodied_r_ros.core.perception.perceiver import perceive_all
+from embodied_r_ros.core.perception.perceiver import perceive_all, perceive_pair
 from embodied_r_ros.core.types.deltas import Rung
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.chat.settings import ChatConfig
     from embodied_r_ros.core.perception.classical import ClassicalConfig
     from embodied_r_ros.core.perception.detector import DetectorConfig
-    from embodied_r_ros.core.perception.perceiver import Perceiver
+    from embodied_r_ros.core.perception.perceiver import PairPerceiver
     from embodied_r_ros.core.perception.vlm import VlmConfig
     from embodied_r_ros.core.types.deltas import SemanticDelta
     from embodied_r_ros.core.types.images import StampedImage
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 _LOOK_AHEAD = 16  # keyframes from which a camera without intrinsics is learned first
 
 
-def classical_perceiver(config: ClassicalConfig | None = None) -> Perceiver:
+def classical_perceiver(config: ClassicalConfig | None = None) -> PairPerceiver:
     """The perceiver that needs no model, as the primary one."""
     return ClassicalPerceiver(config, Rung.PRIMARY)
 
@@ -65,7 +64,7 @@ def _loaded(detector: DetectorConfig, changed_ns: int) -> Detector:
 
 def vlm_perceiver(
     chat: ChatConfig, vlm: VlmConfig | None = None, detector: DetectorPerceiver | None = None
-) -> Perceiver:
+) -> PairPerceiver:
     """A vision-language model whose server answers, and a detector whose things it names.
 
     Raises:
@@ -82,38 +81,32 @@ def vlm_perceiver(
     return perceiver
 
 
-def keyframes_of(
-    images: Iterable[StampedImage],
-    config: KeyframeConfig | None = None,
-    *,
-    with_last: bool = False,
-) -> Iterator[Keyframe]:
-    """Choose the keyframes of a stream of images.
+class Perceiver:
+    """Perceives keyframes one after the other, each against the one before it.
 
-    Args:
-        images: Of one camera, in order.
-        config: When an image becomes a keyframe.
-        with_last: Whether the last one is a keyframe too: what is asked "now" is asked there.
+    >>> from embodied_r_ros import Keyframer, open_source, Perceiver
+    >>> perceiver = Perceiver()
+    >>> with open_source('samples/indoor/episode_00000') as images:
+    ...     delta = perceiver.perceive(next(Keyframer().stream(images)))
+    >>> delta.kind.name
+    'FIRST'
     """
-    extractor = KeyframeExtractor(config)
-    for image, is_last in _with_end(images) if with_last else ((image, False) for image in images):
-        METER.add(IMAGES)
-        _, keyframe = extractor.process(image, is_last=is_last)
-        if keyframe:
-            METER.add(KEYFRAMES)
-            yield keyframe
 
+    def __init__(self, pairs: PairPerceiver | None = None) -> None:
+        """Take what perceives a pair of keyframes; None: the perceiver that needs no model."""
+        self.pairs = pairs or classical_perceiver()
+        self._last: Keyframe | None = None
 
-def _with_end(images: Iterable[StampedImage]) -> Iterator[tuple[StampedImage, bool]]:
-    """The images, and whether each is the last one."""
-    for image, following in pairwise(chain(images, [None])):
-        assert image is not None
-        yield image, following is None
+    def perceive(self, keyframe: Keyframe) -> SemanticDelta:
+        """Say what a keyframe adds to the one before it; a failure is a delta of kind FAILED."""
+        delta = perceive_pair(self.pairs, self._last, keyframe)
+        self._last = keyframe
+        return delta
 
 
 def perceive_images(
     images: Iterable[StampedImage],
-    perceiver: Perceiver,
+    perceiver: PairPerceiver,
     config: KeyframeConfig | None = None,
     in_flight: int = 2,
 ) -> Iterator[SemanticDelta]:
@@ -126,11 +119,11 @@ def perceive_images(
         in_flight: Pairs that a model gets at the same time.
     """
     config = replace(config or KeyframeConfig(), follow_with_pose=not _takes_poses(perceiver))
-    return perceive_keyframes(keyframes_of(images, config), perceiver, in_flight)
+    return perceive_keyframes(Keyframer(config).stream(images), perceiver, in_flight)
 
 
 def perceive_keyframes(
-    keyframes: Iterable[Keyframe], perceiver: Perceiver, in_flight: int = 2
+    keyframes: Iterable[Keyframe], perceiver: PairPerceiver, in_flight: int = 2
 ) -> Iterator[SemanticDelta]:
     """Perceive the keyframes of one camera: one delta each, in order."""
     # Beside a vision-language model there may be a detector.
@@ -142,7 +135,7 @@ def perceive_keyframes(
     return perceive_all(perceiver, keyframes, in_flight)
 
 
-def _takes_poses(perceiver: Perceiver) -> bool:
+def _takes_poses(perceiver: PairPerceiver) -> bool:
     """Whether a perceiver takes the motion between keyframes with poses from these."""
     if isinstance(perceiver, ClassicalPerceiver):
         return perceiver.config.use_odometry

@@ -26,7 +26,7 @@ from embodied_r_ros.bags.messages import (
 )
 from embodied_r_ros.common.errors import ConfigError, ImageError
 from embodied_r_ros.common.settings import setting, Settings
-from embodied_r_ros.core.keyframes.selector import KeyframeConfig, KeyframeExtractor
+from embodied_r_ros.core.keyframes.selector import KeyframeConfig, Keyframer
 from embodied_r_ros.core.types.geometry import NS_PER_S
 from embodied_r_ros.data.own_messages import keyframe_to_msg
 from embodied_r_ros.nodes import topics
@@ -224,7 +224,7 @@ class KeyframeExtractorNode(ManagedNode):
         """Listen to the camera, starting a new stream."""
         config = self.parameters.config(ExtractorConfig)
         self._output = PatientPublisher(self, self._publisher)
-        self._extractor = KeyframeExtractor(self.parameters.config(KeyframeConfig), config.camera)
+        self._extractor = Keyframer(self.parameters.config(KeyframeConfig), config.camera)
         self._camera_info: CameraInfo | None = None
         self._intrinsics: Intrinsics | None = self._calibration  # of the newest image
         self._episode_id = self._stream_episode_id = ''

@@ -66,7 +66,7 @@ from sensor_msgs.msg import CompressedImage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.core.perception.perceiver import Perceiver
+    from embodied_r_ros.core.perception.perceiver import PairPerceiver
     from embodied_r_ros.core.types import deltas, keyframes
 
 _FOCUS_THREADS = 2
@@ -193,7 +193,7 @@ class SemanticPerceiver(ManagedNode):
         self._model_clients: dict[Rung, HttpChatClient] = {}
         detections = self.parameters.config(DetectionsConfig)
         self._detections = LiveDetections(detections) if detections.listen else None
-        self._perceiver: Perceiver = self._choose()
+        self._perceiver: PairPerceiver = self._choose()
         self._models = LatestModels('perceiver', [self._start()])
         self._model_watch = ModelWatch(
             self._model_clients,
@@ -257,7 +257,7 @@ class SemanticPerceiver(ManagedNode):
         """Say what is wrong around the node, its model servers included."""
         return [*super().concerns(), *self._model_watch.health()]
 
-    def _choose(self) -> Perceiver:
+    def _choose(self) -> PairPerceiver:
         """Make the perceiver that the parameters name.
 
         Raises:
@@ -277,7 +277,7 @@ class SemanticPerceiver(ManagedNode):
         must_detect = config.perceiver == 'fused' and not self._detections
         local = self._local('detector' if must_detect else 'auto', Rung.LOCAL)
         is_fused = config.perceiver != 'vlm' and isinstance(local, DetectorPerceiver)
-        perceivers: dict[Rung, Perceiver] = {
+        perceivers: dict[Rung, PairPerceiver] = {
             rung: VlmPerceiver(client, vlm, rung, local if is_fused else None)
             for rung, client in self._model_clients.items()
         }

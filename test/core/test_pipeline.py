@@ -10,12 +10,12 @@ from typing import Any, TYPE_CHECKING
 import cv2
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.chat.settings import ChatConfig
+from embodied_r_ros.core.keyframes.selector import Keyframer
 from embodied_r_ros.core.keyframes.tracking import MotionTracker
 from embodied_r_ros.core.perception.classical import ClassicalConfig, ClassicalPerceiver
 from embodied_r_ros.core.perception.worker import PerceptionWorker, WorkerConfig
 from embodied_r_ros.core.pipeline import (
     classical_perceiver,
-    keyframes_of,
     perceive_images,
     vlm_perceiver,
 )
@@ -57,7 +57,7 @@ def stream(poses: list[Pose], *, stated: bool = True) -> Iterator[StampedImage]:
 
 
 def test_a_stream_becomes_one_delta_per_keyframe() -> None:
-    keyframes = list(keyframes_of(stream(turning())))
+    keyframes = list(Keyframer().stream(stream(turning())))
     deltas = list(perceive_images(stream(turning()), classical_perceiver()))
     assert len(keyframes) >= 3
     assert [delta.stamp_ns for delta in deltas] == [frame.stamp_ns for frame in keyframes]
@@ -70,11 +70,11 @@ def test_a_stream_becomes_one_delta_per_keyframe() -> None:
 
 def test_a_recording_that_is_asked_about_ends_at_its_last_image() -> None:
     still = turning(1) * 30
-    assert len(list(keyframes_of(stream(still)))) == 1
-    first, last = keyframes_of(stream(still), with_last=True)
+    assert len(list(Keyframer().stream(stream(still)))) == 1
+    first, last = Keyframer().stream(stream(still), with_last=True)
     assert (last.stamp_ns, last.reason) == (2_900_000_000, KeyframeReason.LAST_IMAGE)
     assert last.reference_id == first.id
-    moving = list(keyframes_of(stream(turning()), with_last=True))
+    moving = list(Keyframer().stream(stream(turning()), with_last=True))
     assert moving[-1].stamp_ns == (STEPS - 1) * 100_000_000
 
 
@@ -132,7 +132,7 @@ def test_what_is_stated_is_not_learned() -> None:
 def test_a_stated_field_of_view_gives_the_same_live_and_offline() -> None:
     """Live nothing is looked ahead at, and pairs are perceived at the same time."""
     config = ClassicalConfig(assumed_hfov_rad=math.radians(90), learn_hfov=False)
-    keyframes = list(keyframes_of(stream(turning(), stated=False)))
+    keyframes = list(Keyframer().stream(stream(turning(), stated=False)))
     live: list[SemanticDelta] = []
     worker = PerceptionWorker(ClassicalPerceiver(config), live.append, WorkerConfig(capacity=1000))
     for keyframe in keyframes:

@@ -11,8 +11,9 @@ from embodied_r_msgs.srv import StartEpisode, StopEpisode
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.common.files import shared_path
+from embodied_r_ros.core.keyframes.selector import Keyframer
 from embodied_r_ros.core.perception.perceiver import perceive_all
-from embodied_r_ros.core.pipeline import classical_perceiver, keyframes_of
+from embodied_r_ros.core.pipeline import classical_perceiver
 from embodied_r_ros.data.own_messages import delta_from_msg, keyframe_from_msg
 from embodied_r_ros.nodes.bag_player import BagPlayer
 from embodied_r_ros.nodes.episode_recorder import EpisodeRecorder
@@ -43,7 +44,7 @@ def keyframe_fields(keyframe: CoreKeyframe) -> tuple[object, ...]:
 
 def test_live_and_offline_see_the_same_and_the_bag_holds_it(graph: Graph, tmp_path: Path) -> None:
     with open_source(SAMPLE) as source:
-        keyframes = list(keyframes_of(source))
+        keyframes = list(Keyframer().stream(source))
     with open_source(SAMPLE) as source:
         frames = len(list(source))
     deltas = list(perceive_all(classical_perceiver(), keyframes))

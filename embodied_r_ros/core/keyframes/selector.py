@@ -2,7 +2,7 @@
 """Keyframes: which images of a stream are worth looking at, and why.
 
 `KeyframeSelector` decides image by image against the last keyframe and keeps nothing but that
-keyframe's features, so that memory is constant however long the stream. `KeyframeExtractor` makes
+keyframe's features, so that memory is constant however long the stream. `Keyframer` makes
 the chosen images into `Keyframe` values.
 """
 
@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from itertools import chain, pairwise
 import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.settings import setting, Settings
+from embodied_r_ros.common.work import IMAGES, KEYFRAMES, METER
 from embodied_r_ros.core.keyframes.alignment import no_offsets, View
 from embodied_r_ros.core.keyframes.overlap import (
     BLANK_SHARE,
@@ -31,6 +33,8 @@ from embodied_r_ros.core.types.images import encode_image, pack_depth, shrink
 from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from embodied_r_ros.core.keyframes.alignment import Alignment
     from embodied_r_ros.core.keyframes.tracks import Drift
     from embodied_r_ros.core.types.deltas import Motion
@@ -266,8 +270,15 @@ class _Reference:
     is_blank: bool
 
 
-class KeyframeExtractor:
-    """Turns a camera stream into keyframes: selection, identity and compression in one."""
+class Keyframer:
+    """Turns a camera stream into keyframes: selection, identity and compression in one.
+
+    >>> from embodied_r_ros import Keyframer, open_source
+    >>> with open_source('samples/indoor/episode_00000') as images:
+    ...     first = next(Keyframer().stream(images))
+    >>> first.reason.label
+    'first'
+    """
 
     def __init__(self, config: KeyframeConfig | None = None, camera: str = 'camera') -> None:
         self.selector = KeyframeSelector(config)
@@ -285,6 +296,26 @@ class KeyframeExtractor:
         self._tracked_offsets: NDArray[np.float32] | None = None  # None: unknown
         self._tracked_ns = 0
         self._has_skipped = False
+
+    def stream(
+        self, images: Iterable[StampedImage], *, with_last: bool = False
+    ) -> Iterator[Keyframe]:
+        """Choose the keyframes of a stream of images.
+
+        Args:
+            images: Of one camera, in order.
+            with_last: Whether the last one is a keyframe too: what is asked "now" is asked there.
+
+        Raises:
+            ImageError: One is not a BGR image.
+        """
+        for image, following in pairwise(chain(images, [None])):
+            assert image is not None
+            METER.add(IMAGES)
+            _, keyframe = self.process(image, is_last=with_last and following is None)
+            if keyframe:
+                METER.add(KEYFRAMES)
+                yield keyframe
 
     def process(
         self, image: StampedImage, dropped_images: int = 0, *, is_last: bool = False

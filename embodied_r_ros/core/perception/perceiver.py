@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Perceiver(Protocol):
+class PairPerceiver(Protocol):
     """Turns keyframes into text. Every method may be called from several threads at once."""
 
     def perceive(self, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
@@ -63,7 +63,7 @@ class Perceiver(Protocol):
 
 
 def perceive_pair(
-    perceiver: Perceiver, earlier: Keyframe | None, later: Keyframe, skipped: int = 0
+    perceiver: PairPerceiver, earlier: Keyframe | None, later: Keyframe, skipped: int = 0
 ) -> SemanticDelta:
     """Perceive one pair; never raises, and fills `latency_ns`, `skipped` and `pose`.
 
@@ -110,7 +110,7 @@ def _continues(earlier: Keyframe, later: Keyframe) -> bool:
 
 
 def perceive_all(
-    perceiver: Perceiver, keyframes: Iterable[Keyframe], in_flight: int = 2
+    perceiver: PairPerceiver, keyframes: Iterable[Keyframe], in_flight: int = 2
 ) -> Iterator[SemanticDelta]:
     """Perceive every keyframe, without skipping any, and yield the deltas in order.
 
@@ -142,7 +142,7 @@ class FallbackPerceiver:
     """
 
     def __init__(
-        self, perceivers: Mapping[Rung, Perceiver], config: FallbackConfig | None = None
+        self, perceivers: Mapping[Rung, PairPerceiver], config: FallbackConfig | None = None
     ) -> None:
         """Take the perceivers by rung; the best one has the lowest number."""
         self._fallback = Fallback.by_rung(perceivers, _check, config)
@@ -168,7 +168,7 @@ class FallbackPerceiver:
     def perceive(self, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
         """Say what the later keyframe adds; its `model` says who said so."""
 
-        def attempt(step: FallbackStep[Perceiver], _: float) -> SemanticDelta:
+        def attempt(step: FallbackStep[PairPerceiver], _: float) -> SemanticDelta:
             delta = _perceive(step.model, earlier, later)
             if delta.kind is DeltaKind.FAILED:
                 raise _FailedDeltaError(delta)
@@ -248,11 +248,13 @@ class _FailedDeltaError(Exception):
         self.delta = delta
 
 
-def _check(perceiver: Perceiver, deadline_s: float) -> None:
+def _check(perceiver: PairPerceiver, deadline_s: float) -> None:
     perceiver.check(deadline_s)
 
 
-def _perceive(perceiver: Perceiver, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
+def _perceive(
+    perceiver: PairPerceiver, earlier: Keyframe | None, later: Keyframe
+) -> SemanticDelta:
     try:
         return perceiver.perceive(earlier, later)
     except Exception as error:  # the fallback is there for unforeseen failures, too

@@ -262,7 +262,7 @@ class VlmConfig(Settings):
 
 
 class VlmPerceiver:
-    """A `Perceiver` that asks a vision-language model; at most `deadline_s` per call."""
+    """A `PairPerceiver` that asks a vision-language model; at most `deadline_s` per call."""
 
     def __init__(
         self,
@@ -297,7 +297,7 @@ class VlmPerceiver:
         self._small_image = lru_cache(_SHRUNK_IMAGES)(self._shrink)
 
     def perceive(self, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
-        """Say what the later keyframe adds (see `Perceiver.perceive`)."""
+        """Say what the later keyframe adds (see `PairPerceiver.perceive`)."""
         end = time.monotonic() + self._config.deadline_s
         others = self._detected(earlier, later)
         model = ModelInfo()

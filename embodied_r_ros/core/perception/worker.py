@@ -24,7 +24,7 @@ from embodied_r_ros.core.types.deltas import DeltaKind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embodied_r_ros.core.perception.perceiver import Perceiver
+    from embodied_r_ros.core.perception.perceiver import PairPerceiver
     from embodied_r_ros.core.types.deltas import SemanticDelta
     from embodied_r_ros.core.types.keyframes import Keyframe
 
@@ -116,7 +116,7 @@ class PerceptionWorker:
 
     def __init__(
         self,
-        perceiver: Perceiver,
+        perceiver: PairPerceiver,
         publish: Callable[[SemanticDelta], None],
         config: WorkerConfig | None = None,
     ) -> None:

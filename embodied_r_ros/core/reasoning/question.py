@@ -125,7 +125,11 @@ class ShownImage:
 
 @dataclass(frozen=True)
 class Question:
-    """A question. Zeros mean the reasoner's own setting."""
+    """A question. Zeros mean the reasoner's own setting.
+
+    >>> Question('Is the chair to the left?', ('yes', 'no'), deadline_s=5.0).options
+    ('yes', 'no')
+    """
 
     text: str
     options: tuple[str, ...] = ()

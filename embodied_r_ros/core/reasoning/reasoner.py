@@ -53,6 +53,7 @@ from embodied_r_ros.core.reasoning.question import (
     Phase,
     Question,
     question_problem,
+    ReasonerConfig,
     Refusal,
     RefusalCode,
     staleness,
@@ -86,7 +87,7 @@ if TYPE_CHECKING:
     import threading
 
     from embodied_r_ros.core.chat.protocol import FunctionCall, TokenAlternatives
-    from embodied_r_ros.core.reasoning.question import Listener, Look, ReasonerConfig
+    from embodied_r_ros.core.reasoning.question import Listener, Look
     from embodied_r_ros.core.scene.map_text import MapText
     from embodied_r_ros.core.types.answers import FocusText
     from embodied_r_ros.core.types.deltas import SemanticDelta
@@ -241,19 +242,25 @@ def _reader_problem() -> str:
 
 
 class Reasoner:
-    """Answers questions about deltas with a language model, or with several in a fallback."""
+    """Answers questions about deltas with a language model, or with several in a fallback.
+
+    >>> from embodied_r_ros import Landmark, PathPoint, Reasoner, Scene, SceneMap
+    >>> place = SceneMap((Landmark('chair', (2.0, 0.0, 0.5)),), (PathPoint(0, (0, 0, 0.5), 0),))
+    >>> Reasoner().ask('How far is the chair?', Scene(place=place)).sentence
+    'The chair is 2.0 m away, straight ahead.'
+    """
 
     def __init__(
         self,
-        models: ChatClient | ChatFallback | None,
-        config: ReasonerConfig,
+        models: ChatClient | ChatFallback | None = None,
+        config: ReasonerConfig | None = None,
         look: Look | None = None,
     ) -> None:
         """Take the models, and what looks at keyframes again.
 
         Args:
             models: One model, or several in a fallback; none: the tools of the scene answer.
-            config: How questions are answered.
+            config: How questions are answered; None: as usual.
             look: Looks at keyframes again; None: nothing does.
 
         Raises:
@@ -266,8 +273,28 @@ class Reasoner:
         self._reader_problem = _reader_problem()
         if not self._fallback.steps and self._reader_problem:
             raise ConfigError(self._reader_problem)
-        self._config = config
+        self._config = config or ReasonerConfig()
         self._look = look
+        self._count = 0
+
+    def ask(self, question: str | Question, scene: Scene) -> Answer:
+        """Answer a question about a scene, whose newest observation is now.
+
+        Args:
+            question: In words, or with options and limits.
+            scene: What is known of the place.
+
+        Raises:
+            Refusal: There is no answer.
+        """
+        self._count += 1
+        asked = Question(question) if isinstance(question, str) else question
+        return self.answer(
+            replace(asked, scene_map=scene.place),
+            scene.deltas,
+            answer_id=f'offline-{self._count}',
+            now_ns=lambda: asked.shown.stamp_ns if asked.shown else scene.now_ns,
+        )
 
     def answer(
         self,

@@ -17,6 +17,9 @@ import math
 import re
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.core.scene.camera import CameraView
+from embodied_r_ros.core.scene.landmark_map import LandmarkMap
 from embodied_r_ros.core.scene.map_relations import (
     age_text,
     bearing_deg,
@@ -171,6 +174,12 @@ class NotKnownError(Exception):
         self.candidates = tuple(candidates)
 
 
+# Properties of a scene that follow from its deltas.
+_COMPUTED = {
+    'place', 'now_ns', 'path', 'all_things', 'labels', 'coverage', '_stands', '_sights',
+}  # fmt: skip
+
+
 class Scene:
     """What is known of a place, and the tools that compute from it.
 
@@ -199,13 +208,50 @@ class Scene:
             guesses: Whether a name may mean more than a label, and what it is called as well.
         """
         self.deltas = tuple(deltas)
-        self.place = place if place and (place.landmarks or place.path) else None
-        newest = max((delta.stamp_ns for delta in self.deltas), default=0)
-        of_map = newest_stamp_ns(self.place) if self.place else 0
-        self.now_ns, self._has_clock = now_ns or max(newest, of_map), now_ns > 0
+        self._given, self._now_ns = place, now_ns
+        self._landmarks: LandmarkMap | None = None  # of what was added
         self.slack_m = slack_m
         self._guesses = guesses
         self._named: dict[str, tuple[Name, list[Thing]]] = {}
+
+    def add(self, delta: SemanticDelta, view: CameraView | None = None) -> None:
+        """Take in what was perceived next; the map follows by its pose, else by its motion.
+
+        Args:
+            delta: What was perceived, in the order of time.
+            view: Pose, intrinsics and depth of its keyframe; None: the pose that the delta has.
+
+        Raises:
+            InputError: The scene was made of a map, to which nothing can be added.
+        """
+        if self._given:
+            msg = 'this scene was made of a map: add deltas to a Scene() without one'
+            raise InputError(msg)
+        if self._landmarks is None:
+            self._landmarks = LandmarkMap()
+            for earlier in self.deltas:
+                self._landmarks.add(earlier, CameraView(earlier.pose))
+        self._landmarks.add(delta, view or CameraView(delta.pose))
+        self.deltas = (*self.deltas, delta)
+        for name in _COMPUTED & set(self.__dict__):
+            del self.__dict__[name]
+        self._named = {}
+
+    @cached_property
+    def place(self) -> SceneMap | None:
+        """The map; None: nothing is known of one."""
+        place = self._landmarks.scene_map() if self._landmarks else self._given
+        return place if place and (place.landmarks or place.path) else None
+
+    @property
+    def _has_clock(self) -> bool:
+        return self._now_ns > 0
+
+    @cached_property
+    def now_ns(self) -> int:
+        """From when ages count, in the clock of the image stamps."""
+        newest = max((delta.stamp_ns for delta in self.deltas), default=0)
+        return self._now_ns or max(newest, newest_stamp_ns(self.place) if self.place else 0)
 
     @cached_property
     def _stands(self) -> dict[int, Stand]:

@@ -129,7 +129,11 @@ class RejectedCompletion:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer with its reasoning."""
+    """An answer with its reasoning.
+
+    >>> print(Answer('1', 'How far?', AnswerKind.TEXT, sentence='The chair is 2.0 m away.'))
+    The chair is 2.0 m away.
+    """
 
     id: str  # unique in all bags
     question: str
@@ -177,6 +181,10 @@ class Answer:
     def evidence(self) -> dict[str, list[Any]]:
         """What the tools' results rest on, as plain JSON values (stamps as text)."""
         return _evidence(self.calls)
+
+    def __str__(self) -> str:
+        """The answer in words."""
+        return self.sentence or self.text or UNKNOWN
 
     def after_wait(self, wait_ns: int) -> Answer:
         """The answer, with its times counted from the arrival of the question in a line."""

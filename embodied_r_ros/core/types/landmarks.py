@@ -43,7 +43,11 @@ class LandmarkStatus(Enum):
 
 @dataclass(frozen=True)
 class Landmark:
-    """A thing with a place, seen once or often."""
+    """A thing with a place, seen once or often.
+
+    >>> Landmark('chair', (2.0, 0.0, 0.5)).status.name
+    'PRESENT'
+    """
 
     label: str
     position: Position  # its middle in the map's frame, z up [m]
@@ -113,7 +117,11 @@ class Landmark:
 
 @dataclass(frozen=True)
 class PathPoint:
-    """Where the camera was at a keyframe."""
+    """Where the camera was at a keyframe.
+
+    >>> PathPoint(1_000_000_000, (0.0, 0.0, 0.5), yaw_rad=0.0).position
+    (0.0, 0.0, 0.5)
+    """
 
     stamp_ns: int
     position: Position  # of the camera link in the map's frame [m]
@@ -122,7 +130,12 @@ class PathPoint:
 
 @dataclass(frozen=True)
 class SceneMap:
-    """What is known of a place."""
+    """What is known of a place.
+
+    >>> chair = Landmark('chair', (2.0, 0.0, 0.5))
+    >>> SceneMap((chair,), (PathPoint(0, (0.0, 0.0, 0.5), 0.0),)).landmarks[0].label
+    'chair'
+    """
 
     landmarks: tuple[Landmark, ...] = ()
     path: tuple[PathPoint, ...] = ()

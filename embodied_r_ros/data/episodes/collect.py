@@ -37,11 +37,11 @@ from embodied_r_ros.bags.writer import BagWriter, LATCHED_QOS, RELIABLE_QOS, SEN
 from embodied_r_ros.common.errors import BagError, ConfigError, ImageError
 from embodied_r_ros.common.files import code_version
 from embodied_r_ros.common.settings import setting, Settings
+from embodied_r_ros.core.keyframes.selector import Keyframer
 from embodied_r_ros.core.perception.detector import DetectorConfig
 from embodied_r_ros.core.pipeline import (
     classical_perceiver,
     detector_perceiver,
-    keyframes_of,
     perceive_keyframes,
     vlm_perceiver,
 )
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from embodied_r_ros.bags.reader import BagReader
-    from embodied_r_ros.core.perception.perceiver import Perceiver
+    from embodied_r_ros.core.perception.perceiver import PairPerceiver
     from embodied_r_ros.core.types.deltas import ModelInfo
     from embodied_r_ros.core.types.keyframes import Keyframe
     from embodied_r_ros.data.episodes.inspect import BagDigest
@@ -183,7 +183,7 @@ class CollectConfig(Settings):
             msg = 'a detector goes with the perceiver detector, and only with it'
             raise ConfigError(msg)
 
-    def make_perceiver(self) -> Perceiver:
+    def make_perceiver(self) -> PairPerceiver:
         """The perceiver.
 
         Raises:
@@ -313,7 +313,7 @@ class _Events:
 
     def _holding(self) -> Iterator[Keyframe]:
         images = bag_images(self._reader, self._topic, self._depth.topic, self._depth.config)
-        for chosen in keyframes_of(images):
+        for chosen in Keyframer().stream(images):
             keyframe = replace(chosen, episode_id=self._start.episode_id)
             empty = EncodedImage(b'', keyframe.image.format)
             self._pending.append(

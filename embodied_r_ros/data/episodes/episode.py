@@ -80,6 +80,10 @@ def read_episode(
 ) -> Episode:
     """Read an episode.
 
+    >>> from pathlib import Path
+    >>> read_episode(Path('samples/indoor/episode_00000'), 'true').camera
+    'camera'
+
     Args:
         path: A rosbag2 folder, or a bare .mcap or .db3 file.
         delta_source: One of DELTA_SOURCES; None: what the bag has recorded, else perceived anew.

@@ -16,12 +16,11 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.bags.sources import DepthSource, open_source
 from embodied_r_ros.common.errors import ImageError, InputError, ModelError, SourceError
 from embodied_r_ros.core.chat.client import HttpChatClient
-from embodied_r_ros.core.keyframes.selector import KeyframeConfig
+from embodied_r_ros.core.keyframes.selector import KeyframeConfig, Keyframer
 from embodied_r_ros.core.perception.classical import ClassicalPerceiver
 from embodied_r_ros.core.perception.items import depth_of
 from embodied_r_ros.core.pipeline import (
     classical_perceiver,
-    keyframes_of,
     perceive_images,
     perceive_keyframes,
 )
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     import threading
 
     from embodied_r_ros.core.chat.settings import ChatConfig
-    from embodied_r_ros.core.perception.perceiver import Perceiver
+    from embodied_r_ros.core.perception.perceiver import PairPerceiver
     from embodied_r_ros.core.reasoning.question import Listener, Look, Question, ReasonerConfig
     from embodied_r_ros.core.types.answers import Answer, FocusText
     from embodied_r_ros.core.types.deltas import SemanticDelta
@@ -78,7 +77,7 @@ class RecordingScene:
 class Seer:
     """Who sees a recording, and what is kept of it."""
 
-    make_perceiver: Callable[[], Perceiver] = classical_perceiver
+    make_perceiver: Callable[[], PairPerceiver] = classical_perceiver
     is_recorded: bool | None = None  # by the deltas in the bag; None: where it has some
     topic: str | None = None
     rate_hz: float | None = None
@@ -162,7 +161,7 @@ class Seer:
         return RecordingScene(perceived.deltas, look, perceived.scene_map)
 
 
-def _as_seen(keyframe: Keyframe, perceiver: Perceiver) -> Keyframe:
+def _as_seen(keyframe: Keyframe, perceiver: PairPerceiver) -> Keyframe:
     """The keyframe with the lens that was learned, so that another look sees the same."""
     if not isinstance(perceiver, ClassicalPerceiver):
         return keyframe
@@ -185,7 +184,7 @@ def _keyframes_in(
         yield recorded_keyframes(path)
         return
     with open_source(path, topic, rate_hz) as source:
-        yield keyframes_of(progress(source, source.length), with_last=True)
+        yield Keyframer().stream(progress(source, source.length), with_last=True)
 
 
 def newest_image(
@@ -360,7 +359,7 @@ def answer_to_json(answer: Answer) -> dict[str, Any]:
 class MapRecipe:
     """How recordings become maps."""
 
-    make_perceiver: Callable[[], Perceiver]
+    make_perceiver: Callable[[], PairPerceiver]
     is_recorded: bool | None = None  # by the deltas in the bag; None: where it has some
     topic: str | None = None
     rate_hz: float | None = None
@@ -464,7 +463,7 @@ def map_of_recorded(path: Path) -> LandmarkMap:
 
 
 def perceive_path(
-    path: Path, perceiver: Perceiver, config: KeyframeConfig | None = None
+    path: Path, perceiver: PairPerceiver, config: KeyframeConfig | None = None
 ) -> Iterator[SemanticDelta]:
     """Perceive a video, a folder of images, or a bag with one image topic.
 
@@ -478,7 +477,7 @@ def perceive_path(
 
 def map_of_images(
     images: Iterable[StampedImage],
-    perceiver: Perceiver,
+    perceiver: PairPerceiver,
     keyframing: KeyframeConfig | None = None,
     *,
     use_poses: bool = True,
@@ -491,11 +490,11 @@ def map_of_images(
         keyframing: When an image becomes a keyframe.
         use_poses: False: the motion comes from the images alone.
     """
-    return map_of_keyframes(keyframes_of(images, keyframing), perceiver, use_poses=use_poses)
+    return map_of_keyframes(Keyframer(keyframing).stream(images), perceiver, use_poses=use_poses)
 
 
 def map_of_keyframes(
-    keyframes: Iterable[Keyframe], perceiver: Perceiver, *, use_poses: bool = True
+    keyframes: Iterable[Keyframe], perceiver: PairPerceiver, *, use_poses: bool = True
 ) -> LandmarkMap:
     """The map of the keyframes of one camera."""
     views: dict[int, CameraView] = {}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from embodied_r_ros.core.perception.perceiver import Perceiver
+    from embodied_r_ros.core.perception.perceiver import PairPerceiver
     from embodied_r_ros.core.types.answers import Answer, FocusText
     from embodied_r_ros.core.types.deltas import SemanticDelta
     from embodied_r_ros.core.types.keyframes import Keyframe
@@ -146,7 +146,7 @@ def _iou(a: Sequence[float], b: Sequence[float]) -> float:
 
 def perceive_again(
     bag: Path,
-    perceiver: Perceiver,
+    perceiver: PairPerceiver,
     progress: Callable[[Iterable[Keyframe]], Iterable[Keyframe]] = iter,
 ) -> list[ReplayedDelta]:
     """Let a perceiver perceive the keyframes of a recording, in the order of their stamps.
@@ -188,7 +188,9 @@ def perceive_again(
 class OtherScene:
     """What was known when questions were asked, as another perceiver has it."""
 
-    def __init__(self, bag: Path, perceiver: Perceiver, pairs: Sequence[ReplayedDelta]) -> None:
+    def __init__(
+        self, bag: Path, perceiver: PairPerceiver, pairs: Sequence[ReplayedDelta]
+    ) -> None:
         self.pairs = pairs
         self._bag, self._perceiver = bag, perceiver
         self._by_moment = {pair.moment: pair.replayed for pair in pairs}

@@ -18,13 +18,12 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.common.errors import BagError, ImageError, InputError
 from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.core.types.landmarks import read_scene_map
-from embodied_r_ros.data.arm_room import arm_room
 from embodied_r_ros.data.episodes.episode import read_episode
 from embodied_r_ros.data.episodes.fleet import StageReport
 from embodied_r_ros.data.episodes.inspect import bag_digest, labels_sha256, why_unfit
 from embodied_r_ros.data.episodes.manifest import is_url
 from embodied_r_ros.data.questions.coverage import BagNote, Coverage
-from embodied_r_ros.data.questions.derive import rows_of_episode, rows_of_images
+from embodied_r_ros.data.questions.derive import derive_rows
 from embodied_r_ros.data.questions.indoor import KINDS
 from embodied_r_ros.data.questions.map_rows import MAP_KINDS, rows_of_map
 from embodied_r_ros.data.questions.proofs import (
@@ -200,12 +199,7 @@ def as_copy(part: RowsPart, before: str) -> RowsPart:
 
 def _rows_of(episode: Episode, config: QuestionsConfig, coverage: Coverage) -> Iterator[Row]:
     split = split_of(episode.scene_id, config)
-    derived = [*rows_of_episode(episode, config, coverage)]
-    if episode.arm:
-        derived += arm_room().rows_of_arm(episode.arm, episode, config, coverage)
-    if config.places:
-        derived += rows_of_images(episode, config, coverage)
-    yield from with_solutions_of_people(derived, episode, coverage)
+    yield from with_solutions_of_people(derive_rows(episode, config, coverage), episode, coverage)
     yield from rows_of_answers(episode, split, coverage)
     yield from rows_of_written(episode, split, coverage)
 

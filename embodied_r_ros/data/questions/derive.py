@@ -13,6 +13,8 @@ from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.core.reasoning.image_targets import with_form
 from embodied_r_ros.core.types.deltas import ItemStatus
 from embodied_r_ros.core.types.landmarks import SceneMap
+from embodied_r_ros.data.arm_room import arm_room
+from embodied_r_ros.data.questions.coverage import Coverage
 from embodied_r_ros.data.questions.indoor import ask_kinds, KINDS, Moment, NoSolution
 from embodied_r_ros.data.questions.map_kinds import MapMoment
 from embodied_r_ros.data.questions.map_rows import (
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.core.types.deltas import Item
     from embodied_r_ros.data.episodes.episode import Episode
-    from embodied_r_ros.data.questions.coverage import Coverage
     from embodied_r_ros.data.questions.indoor import Draft
     from embodied_r_ros.data.questions.row import Row, RowBuilder
 
@@ -60,6 +61,31 @@ class QuestionsConfig(Settings):
         0.3, 'how far places of a map that no truth proves may be off [m]', between=(0, 10)
     )
     robot: Any = None  # `Robot` whose demonstrations the questions are about; None: as recorded
+
+
+def derive_rows(
+    episode: Episode, config: QuestionsConfig | None = None, coverage: Coverage | None = None
+) -> list[Row]:
+    """Derive questions with their solutions from what an episode proves.
+
+    >>> from pathlib import Path
+    >>> from embodied_r_ros import derive_rows, read_episode
+    >>> rows = derive_rows(read_episode(Path('samples/indoor/episode_00000'), 'true'))
+    >>> len(rows) >= 10
+    True
+
+    Args:
+        episode: The episode.
+        config: How many, and of which kinds; None: as usual.
+        coverage: Counts what had no solution; None: nobody wants to know.
+    """
+    config, coverage = config or QuestionsConfig(), coverage or Coverage()
+    rows = [*rows_of_episode(episode, config, coverage)]
+    if episode.arm:
+        rows += arm_room().rows_of_arm(episode.arm, episode, config, coverage)
+    if config.places:
+        rows += rows_of_images(episode, config, coverage)
+    return rows
 
 
 def rows_of_episode(

@@ -11,7 +11,7 @@ import cv2
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.core.keyframes.selector import (
     KeyframeConfig,
-    KeyframeExtractor,
+    Keyframer,
     KeyframeSelector,
 )
 from embodied_r_ros.core.types.geometry import Intrinsics, Pose
@@ -224,7 +224,7 @@ def test_selection_does_not_depend_on_the_rate(rate_hz: float) -> None:
 def test_stamps_are_kept_to_the_nanosecond() -> None:
     start_ns = 1_700_000_000_005_000_001
     images = stream([look(), look(seed=1)], rate_hz=3.0, start_ns=start_ns)
-    extractor = KeyframeExtractor()
+    extractor = Keyframer()
     keyframes = [keyframe for image in images if (keyframe := extractor.process(image)[1])]
     assert [keyframe.stamp_ns for keyframe in keyframes] == [start_ns, start_ns + 333_333_333]
 
@@ -235,14 +235,14 @@ def test_stamps_are_kept_to_the_nanosecond() -> None:
 def test_a_compressed_image_is_passed_on_as_it_came() -> None:
     encoded = encode_image(look(), quality=50)
     [image] = stream([encoded.decode()])
-    keyframe = KeyframeExtractor().process(replace(image, encoded=encoded))[1]
+    keyframe = Keyframer().process(replace(image, encoded=encoded))[1]
     assert keyframe
     assert keyframe.image is encoded
 
 
 def test_a_raw_image_is_compressed_once() -> None:
     [image] = stream([look()])
-    keyframe = KeyframeExtractor(KeyframeConfig(jpeg_quality=90)).process(image)[1]
+    keyframe = Keyframer(KeyframeConfig(jpeg_quality=90)).process(image)[1]
     assert keyframe
     assert keyframe.image == encode_image(look(), quality=90)
 
@@ -335,7 +335,7 @@ def test_memory_does_not_grow_with_the_stream() -> None:
 
 
 def test_keyframes_count_from_zero_in_each_episode() -> None:
-    extractor = KeyframeExtractor(camera='front')
+    extractor = Keyframer(camera='front')
     images = stream([look(), look(), look(seed=1)])
     made = [extractor.process(image, dropped_images=2)[1] for image in images]
     extractor.reset('episode 2')
@@ -354,7 +354,7 @@ def test_a_keyframe_carries_what_is_known_of_its_camera() -> None:
     pose = Pose((1.0, 2.0, 3.0), (0.0, 0.0, 0.0, 1.0), 'odom')
     camera = Intrinsics(320, 240, 300.0, 300.0, 159.5, 119.5)
     known = replace(image, frame_id='eye', pose=pose, intrinsics=camera)
-    keyframe = KeyframeExtractor(KeyframeConfig(image_max_side_px=160)).process(known)[1]
+    keyframe = Keyframer(KeyframeConfig(image_max_side_px=160)).process(known)[1]
     assert keyframe
     assert keyframe.image.decode().shape == (120, 160, 3)
     assert keyframe.intrinsics == Intrinsics(160, 120, 150.0, 150.0, 79.5, 59.5)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.core.keyframes.alignment import Alignment, cell_centres, no_offsets, View
-from embodied_r_ros.core.keyframes.selector import KeyframeConfig, KeyframeExtractor
+from embodied_r_ros.core.keyframes.selector import KeyframeConfig, Keyframer
 from embodied_r_ros.core.keyframes.tracking import MotionTracker
 from embodied_r_ros.core.keyframes.tracks import drift, TrackedView
 from embodied_r_ros.core.types.deltas import action_text, MotionSource, ScaleSource, STATIONARY
@@ -233,7 +233,7 @@ def test_intrinsics_of_no_camera_count_as_none(focal_px: float) -> None:
 def keyframe_motions(
     shown: Iterable[StampedImage], config: KeyframeConfig | None = None
 ) -> list[Motion | None]:
-    extractor = KeyframeExtractor(config or KeyframeConfig(max_interval_s=0.15))
+    extractor = Keyframer(config or KeyframeConfig(max_interval_s=0.15))
     keyframes = [extractor.process(image)[1] for image in shown]
     return [keyframe.motion for keyframe in keyframes if keyframe]
 
@@ -249,7 +249,7 @@ def test_keyframes_carry_the_motion_since_the_last_one() -> None:
 
 def test_a_slow_camera_is_followed_in_few_images() -> None:
     poses = path((0.5, 0.15, 0), (0.25, 0, 0), 40)
-    extractor = KeyframeExtractor(KeyframeConfig(max_interval_s=39 / 30))
+    extractor = Keyframer(KeyframeConfig(max_interval_s=39 / 30))
     keyframes = [extractor.process(image)[1] for image in images(poses)]
     motion = keyframes[-1].motion if keyframes[-1] else None
     assert motion is not None
@@ -261,7 +261,7 @@ def test_a_slow_camera_is_followed_in_few_images() -> None:
 def test_images_that_are_left_out_do_not_lose_a_fast_turn() -> None:
     # Slow, so that images are left out, then suddenly fast.
     poses = [*path((0.1, 0, 0), (0.05, 0, 0), 8), *path((0.1, 0, 0), (-0.5, 0, 0), 7)]
-    extractor = KeyframeExtractor(KeyframeConfig(max_interval_s=14 / 30))
+    extractor = Keyframer(KeyframeConfig(max_interval_s=14 / 30))
     motions = [k.motion for image in images(poses) if (k := extractor.process(image)[1])]
     assert extractor.tracker.counts['lost'] == 0
     assert motions[-1] is not None

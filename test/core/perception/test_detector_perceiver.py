@@ -8,11 +8,11 @@ import os
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ModelError
+from embodied_r_ros.core.keyframes.selector import Keyframer
 from embodied_r_ros.core.perception.detector import Detector, DetectorConfig, DetectorPerceiver
 from embodied_r_ros.core.perception.items import items_between, ItemView
 from embodied_r_ros.core.pipeline import (
     detector_perceiver,
-    keyframes_of,
     perceive_keyframes,
 )
 from embodied_r_ros.core.types.deltas import (
@@ -203,7 +203,7 @@ def test_a_network_looks_at_keyframes(detector: Detector) -> None:
         for i, pose in enumerate(pose_at(-1.0, 0.0, 1.0, 0.12 * step) for step in range(8))
     ]
     perceiver = DetectorPerceiver(detector)
-    deltas = list(perceive_keyframes(keyframes_of(images), perceiver))
+    deltas = list(perceive_keyframes(Keyframer().stream(images), perceiver))
     assert len(deltas) >= 2
     assert all('red lamp' in delta.change for delta in deltas)
     assert {delta.model.name for delta in deltas} == {'detector/red'}

@@ -12,7 +12,7 @@ from embodied_r_ros.common.errors import ConfigError, DeadlineError, ModelError
 from embodied_r_ros.core.chat.client import HttpChatClient
 from embodied_r_ros.core.chat.settings import ChatConfig
 from embodied_r_ros.core.perception import vlm, vlm_reply
-from embodied_r_ros.core.perception.perceiver import perceive_all, Perceiver
+from embodied_r_ros.core.perception.perceiver import PairPerceiver, perceive_all
 from embodied_r_ros.core.perception.vlm import VlmConfig, VlmPerceiver
 from embodied_r_ros.core.types.deltas import (
     DeltaKind,
@@ -99,7 +99,7 @@ def frame_at(index: int, x: float, yaw: float) -> Keyframe:
 
 class TestPerceive:
     def test_is_a_perceiver(self, server: ChatServer) -> None:
-        perceiver: Perceiver = perceiver_of(server)
+        perceiver: PairPerceiver = perceiver_of(server)
         assert perceiver.info() == ModelInfo(
             'vlm', rung=Rung.PRIMARY, prompt_version=vlm.PROMPT_VERSION
         )
