@@ -58,8 +58,8 @@ from embodied_r_ros.data.episodes.recall_report import (
     recall_to_json,
     write_keyframes,
 )
-from embodied_r_ros.serving.profiles import load_profile, reasoner_config, what_leaves
-from embodied_r_ros.serving.served import served_model, served_reasoner
+from embodied_r_ros.serving.profiles import load_profile, reasoner_config, USUAL, what_leaves
+from embodied_r_ros.serving.served import served_model, served_reasoner, usual_reasoner
 from tqdm import tqdm
 
 if TYPE_CHECKING:
@@ -69,8 +69,6 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.data.episodes.recall import RecallQuery
     from embodied_r_ros.data.episodes.recall_report import RecordingAnswer
-
-_PROFILE = 'tools'  # where no model is named
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -159,8 +157,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_perceiver_arguments(
         parser,
         'recorded for a bag with deltas, else auto',
-        f'model profile whose reasoner answers (default: {_PROFILE}); with --perceiver vlm or '
-        'fused also whose perceiver is asked',
+        f'model profile whose reasoner answers (default: {USUAL}: the small model where it is '
+        'installed, else tools); with --perceiver vlm or fused also whose perceiver is asked',
     )
 
 
@@ -230,7 +228,7 @@ def _check_model(args: argparse.Namespace) -> None:
 
 def _sent(args: argparse.Namespace) -> Iterator[tuple[str, ChatConfig | None]]:
     """What is sent, and to which servers."""
-    clients = {} if args.model else load_profile(args.profile or _PROFILE).clients
+    clients = {} if args.model else load_profile(args.profile or USUAL).clients
     is_url = args.model and '://' in args.model
     reasoner = ChatConfig(args.model) if is_url else clients.get('reasoner')
     yield 'text', reasoner
@@ -244,7 +242,7 @@ def _config(args: argparse.Namespace) -> ReasonerConfig:
     """How the model is asked: as its profile says, but for what is given."""
     return reasoner_config(
         args.model or '',
-        args.profile or ('' if args.model else _PROFILE),
+        args.profile or ('' if args.model else USUAL),
         temperature=args.temperature,
         max_tokens=args.max_tokens,
         deadline_s=args.deadline,
@@ -254,15 +252,17 @@ def _config(args: argparse.Namespace) -> ReasonerConfig:
 
 def _reasoner(args: argparse.Namespace) -> AbstractContextManager[ChatConfig | None]:
     """The model that answers, while it is needed; None: the tools of the scene answer."""
-    profile = '' if args.model else args.profile or _PROFILE
     if args.show_image and not args.profile:
         msg = '--show-image needs a model that reads images: give --model or --profile'
         if not args.model:
             raise InputError(msg)
-    if profile and load_profile(profile).has_no_model:
+    if args.model:
+        return served_model(args.model, say, stays=True)
+    if not args.profile:
+        return usual_reasoner(say, stays=True)
+    if load_profile(args.profile).has_no_model:
         return nullcontext()
-    serve, named = (served_reasoner, profile) if profile else (served_model, args.model)
-    return serve(named, say, stays=True)
+    return served_reasoner(args.profile, say, stays=True)
 
 
 def _sight(args: argparse.Namespace) -> Seer:

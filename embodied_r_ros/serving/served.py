@@ -15,7 +15,7 @@ Usage as a program: python -m embodied_r_ros.serving.served NAME.json PROFILE SE
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 import fcntl
 import json
@@ -40,7 +40,7 @@ from embodied_r_ros.core.chat.settings import (
     model_files,
     refuse_pickles,
 )
-from embodied_r_ros.serving.profiles import load_profile, Profile, READER, ServerConfig
+from embodied_r_ros.serving.profiles import load_profile, Profile, READER, ServerConfig, USUAL
 from embodied_r_ros.serving.server_process import is_healthy
 from embodied_r_ros.serving.servers import ModelServers
 
@@ -109,6 +109,27 @@ def served_reasoner(
         yield loaded.clients.get('reasoner')
         return
     with _served(loaded, say, stays=stays) as chat:
+        yield chat
+
+
+@contextmanager
+def usual_reasoner(
+    say: Callable[[str], None], profile: str = USUAL, *, stays: bool = False
+) -> Iterator[ChatConfig | None]:
+    """Serve the model that reads questions; None: none is installed, or it does not start.
+
+    Args:
+        say: Gets lines for people.
+        profile: Whose reasoner it is.
+        stays: Whether the server stays for some time.
+    """
+    with ExitStack() as stack:
+        chat = None
+        try:
+            if not load_profile(profile).has_no_model:
+                chat = stack.enter_context(served_reasoner(profile, say, stays=stays))
+        except (ConfigError, ModelError) as error:
+            say(f'no model reads the questions, the tools answer alone: {error}')
         yield chat
 
 

@@ -22,6 +22,7 @@ from embodied_r_ros.core.chat.settings import (
     is_loopback,
     token_from_environment,
 )
+from embodied_r_ros.serving.profiles import LLAMA
 from embodied_r_ros.serving.promotion import in_force, slot_folder
 from embodied_r_ros.serving.relay import Relay
 from embodied_r_ros.serving.server_process import Adapter, ModelProcess
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.serving.profiles import Profile, ServerConfig
 
-LLAMA = 'llama-server'
 RUNTIME_UPDATES = 'VLLM_ALLOW_RUNTIME_LORA_UPDATING'
 _WATCH_S = 0.5
 _DRAIN_S = 30.0  # in which a server that was exchanged ends its answers

@@ -69,7 +69,7 @@ def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """One whose model writes text and reads short prompts."""
     path = tmp_path / 'text.yaml'
     path.write_text(PROFILE)
-    monkeypatch.setattr(demo, '_SERVED', str(path))
+    monkeypatch.setattr(demo, 'READER', str(path))
     return str(path)
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import contextmanager, ExitStack
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 import json
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TYPE_CHECKING
 
 from embodied_r_ros.apps.sheet import AnsweredQuestion, write_contact_sheet
 from embodied_r_ros.bags.playback import Playable, playable
-from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, InputError, ModelError
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.common.files import make_empty_folder
 from embodied_r_ros.core.reasoning.question import Question
 from embodied_r_ros.core.types.deltas import ItemStatus
@@ -25,8 +25,8 @@ from embodied_r_ros.data.questions.indoor import Draft, KINDS, Moment
 from embodied_r_ros.data.questions.wordings import FACINGS, HEIGHTS, PLACES, WORDINGS
 from embodied_r_ros.nodes.demo.client import demo_client
 from embodied_r_ros.nodes.run import NodeProcesses, own_environment
-from embodied_r_ros.serving.profiles import reasoner_config
-from embodied_r_ros.serving.served import served_reasoner
+from embodied_r_ros.serving.profiles import READER, reasoner_config, TOOLS
+from embodied_r_ros.serving.served import usual_reasoner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -115,7 +115,6 @@ _PIPELINE = (
     'episode_recorder',
     'bag_player',
 )
-_PROFILE, _SERVED = 'tools', 'embedded'  # who answers without a server, and with one
 _START_S = 60.0
 _DRAIN_S = 60.0
 _ANSWER_S = 60.0
@@ -161,7 +160,7 @@ def run_demo(request: DemoRequest, audience: Audience) -> dict[str, Any]:
     with _workplace(request.out) as scratch:
         play = playable(request.source, scratch, request.topic, request.depth)
         with (
-            _small_model(audience.say) as server,
+            usual_reasoner(audience.say, READER) as server,
             running_pipeline(play, server, scratch, audience.say, request.perceiver) as pipeline,
         ):
             nodes, client = pipeline
@@ -174,18 +173,6 @@ def run_demo(request: DemoRequest, audience: Audience) -> dict[str, Any]:
             client.stop_episode()
             pids = nodes.pids()
         return _leave(request, client, answers, bag, pids)
-
-
-@contextmanager
-def _small_model(say: Callable[[str], None]) -> Iterator[ChatConfig | None]:
-    """Serve the small model that reads questions; None: it is not installed or does not start."""
-    with ExitStack() as stack:
-        chat = None
-        try:
-            chat = stack.enter_context(served_reasoner(_SERVED, say))
-        except (ConfigError, ModelError) as error:
-            say(f'no model reads the questions, the tools answer alone: {error}')
-        yield chat
 
 
 @contextmanager
@@ -306,9 +293,9 @@ def _start_pipeline(
     # Nothing is coalesced: what the machine is too slow for is perceived after the last image.
     worker = {'worker': {'capacity': 1000}}
     nodes.start('semantic_perceiver', {**common, **worker, **perceiver})
-    reasoner: dict[str, Any] = {'profile': _PROFILE}
+    reasoner: dict[str, Any] = {'profile': TOOLS}
     if server:
-        settings = asdict(reasoner_config(profile=_SERVED))
+        settings = asdict(reasoner_config(profile=READER))
         reasoner = {'chat': {'url': server.url, 'model': server.model}, 'reasoner': settings}
     nodes.start('spatial_reasoner', {**common, **reasoner})
     nodes.start('episode_recorder', {**common, 'bag_dir': str(scratch / 'episodes')}, remaps)
