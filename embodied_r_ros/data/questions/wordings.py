@@ -37,7 +37,7 @@ HEIGHTS = ('higher', 'lower', 'at the same height')
 WORDINGS: dict[str, tuple[str, ...]] = {
     'net_turn': (
         'Which way does the robot face now, compared with the start?',
-        'After all its turns, where does the robot look, compared with the beginning?',
+        'Compared with the start, which way does the robot look now?',
         'Compared with its first view, which way is the robot turned now?',
         'Taking all turns together, how is the robot oriented now relative to how it began?',
     ),
