@@ -24,13 +24,15 @@ from rcl_interfaces.msg import (
 from rclpy.parameter import Parameter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from embodied_r_ros.common.settings import SettingInfo
     from rclpy.node import Node
 
 Config = TypeVar('Config')
 _AT_CONFIGURE = 'takes effect at configure'
+# Names that groups had in the last release, which are read in this one.
+_OLD_GROUPS = {'desk': 'queue', 'ladder': 'fallback'}
 
 
 class Parameters:
@@ -60,9 +62,9 @@ class Parameters:
         self._owners: dict[str, tuple[type[Any], str]] = {}
         self.warnings: list[str] = []
         # rclpy has no public way to see a value before it is declared.
-        overrides = {
-            name: p.value for name, p in getattr(node, '_parameter_overrides', {}).items()
-        }
+        given: dict[str, Parameter] = getattr(node, '_parameter_overrides', {})
+        self._take_old_names(given, groups.values())
+        overrides = {name: parameter.value for name, parameter in given.items()}
         self._chosen = set(overrides)  # by the user, at start or since
         self._is_suggesting = False
         for kind, prefix in groups.items():
@@ -107,6 +109,17 @@ class Parameters:
             name: getattr(self._configs[kind], field)
             for name, (kind, field) in sorted(self._owners.items())
         }
+
+    def _take_old_names(self, given: dict[str, Parameter], prefixes: Collection[str]) -> None:
+        """Read values under the names that groups had in the last release."""
+        for name in list(given):
+            old, _, setting = name.partition('.')
+            prefix = _OLD_GROUPS.get(old, '')
+            if not setting or prefix not in prefixes or old in prefixes or not prefix:
+                continue
+            new = f'{prefix}.{setting}'
+            given.setdefault(new, Parameter(new, value=given.pop(name).value))
+            self.warnings.append(f'parameter {name!r} is called {new!r} now')
 
     def _declare(
         self, node: Node, prefix: str, kind: type[Any], overrides: Mapping[str, Any]

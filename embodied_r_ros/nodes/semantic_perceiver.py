@@ -169,7 +169,7 @@ class SemanticPerceiver(ManagedNode):
         DetectorConfig: 'detector',
         DetectionsConfig: 'detections',
         WorkerConfig: 'worker',
-        FallbackConfig: 'ladder',
+        FallbackConfig: 'fallback',
         PipelineConfig: 'pipeline',
     }
     at_configure: ClassVar = frozenset(

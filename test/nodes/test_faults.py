@@ -32,12 +32,12 @@ LEFT = '<think>It was left.</think><answer>left</answer>'
 SCENE = '{"summary": "A red chair.", "items": [], "visible_text": [], "motions": []}'
 MOVED = SCENE.replace('[]}', '[{"kind": "cannot_tell", "amount": "moderate"}]}')
 QUICK: dict[str, Any] = {
-    'ladder__start': 'any',
+    'fallback__start': 'any',
     # Long enough that what a fault did is still to be seen, also on a busy machine.
-    'ladder__first_wait_s': 2.0,
-    'ladder__longest_wait_s': 2.0,
-    'ladder__look_s': 1.0,
-    'ladder__patience_s': 0.2,
+    'fallback__first_wait_s': 2.0,
+    'fallback__longest_wait_s': 2.0,
+    'fallback__look_s': 1.0,
+    'fallback__patience_s': 0.2,
 }
 
 
@@ -240,10 +240,10 @@ def test_models_that_come_half_a_minute_after_the_nodes_climb_up(
         chat__model='large',
         local=servers.second.url,
         reasoner__max_age_s=600.0,
-        ladder__start='any',
+        fallback__start='any',
     ).start()
     perceiver = graph.active(
-        SemanticPerceiver, perceiver='vlm', chat__url=vlm.url, ladder__start='any'
+        SemanticPerceiver, perceiver='vlm', chat__url=vlm.url, fallback__start='any'
     )
     found = graph.inbox(SemanticDelta, 'semantic_delta')
     graph.matched('semantic_delta', 2)

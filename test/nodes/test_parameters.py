@@ -7,6 +7,8 @@ from typing import Any, ClassVar, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.settings import setting, Settings
+from embodied_r_ros.core.chat.fallback import FallbackConfig
+from embodied_r_ros.core.reasoning.queue import QueueConfig
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.node_base import ManagedNode
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
@@ -54,6 +56,14 @@ def test_values_fill_the_dataclasses(graph: Graph) -> None:
     node = graph.add(Example, name='front', nested__share=0.25, topics=['b', 'c'])
     assert node.parameters.config(Plain) == Plain('front', 'auto', ('b', 'c'))
     assert node.parameters.config(Nested) == Nested(0.25, 3)
+
+
+def test_old_names_of_groups_are_read_with_a_warning(graph: Graph) -> None:
+    node = graph.add(SpatialReasoner, ladder__start='any', desk__in_line=2, queue__at_once=3)
+    assert node.parameters.config(FallbackConfig).start == 'any'
+    assert node.parameters.config(QueueConfig) == QueueConfig(at_once=3, in_line=2)
+    assert node.get_parameter('fallback.start').value == 'any'
+    assert "'ladder.start' is called 'fallback.start' now" in ' '.join(node.parameters.warnings)
 
 
 def test_whole_number_serves_as_a_float(graph: Graph) -> None:

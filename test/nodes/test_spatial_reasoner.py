@@ -290,7 +290,7 @@ def test_answer_that_cannot_be_published_ends_its_request(
 
 
 def test_full_line_is_busy(graph: Graph, server: ChatServer) -> None:
-    asker = Asker(graph, server, desk__in_line=1).start()
+    asker = Asker(graph, server, queue__in_line=1).start()
     asker.see('New: red tall object.')
     server.default = HANGING
     asker.goal()

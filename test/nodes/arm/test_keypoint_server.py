@@ -234,7 +234,7 @@ def test_cancelling_ends_the_question_of_the_gripper_too(graph: Graph, server: C
 def test_the_gripper_is_asked_for_where_no_question_may_wait(
     graph: Graph, server: ChatServer
 ) -> None:
-    bench = Bench(graph, server, arm__gripper=True, desk__in_line=0)
+    bench = Bench(graph, server, arm__gripper=True, queue__in_line=0)
     bench.see(BLOCK)
     bench.stand(HOME)
     response = bench.predict()
