@@ -25,11 +25,7 @@ from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.keyframes.alignment import View
 from embodied_r_ros.core.keyframes.overlap import two_view, TwoView
-from embodied_r_ros.core.keyframes.selector import (
-    KeyframeConfig,
-    Keyframer,
-    KeyframeSelector,
-)
+from embodied_r_ros.core.keyframes.selector import KeyframeConfig, Keyframer, KeyframeSelector
 from embodied_r_ros.core.types.images import encode_image, StampedImage
 import numpy as np
 from tqdm import tqdm

@@ -22,11 +22,7 @@ from typing import Any, TYPE_CHECKING
 import cv2
 from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.core.keyframes.selector import (
-    KeyframeConfig,
-    Keyframer,
-    KeyframeSelector,
-)
+from embodied_r_ros.core.keyframes.selector import KeyframeConfig, Keyframer, KeyframeSelector
 from embodied_r_ros.core.perception.classical import ClassicalPerceiver
 from embodied_r_ros.core.perception.egomotion import motion_from_views
 from embodied_r_ros.core.types.deltas import Motion, MotionSource, ScaleSource

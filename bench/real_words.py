@@ -13,11 +13,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.core.perception.detector import DetectorConfig
-from embodied_r_ros.core.pipeline import (
-    classical_perceiver,
-    detector_perceiver,
-    perceive_images,
-)
+from embodied_r_ros.core.pipeline import classical_perceiver, detector_perceiver, perceive_images
 from embodied_r_ros.core.types.deltas import CANNOT_TELL
 from tqdm import tqdm
 

@@ -4,8 +4,10 @@
 A camera sends raw 640x480 images at 30 Hz to the whole pipeline, each node a process; a question
 is asked every 10 s, and the model server is started anew every 2 minutes, with a question while it
 is away. Memory, open handles, latencies and drops are sampled. Judged is by how much each has
-grown over the last four fifths of the time, by its slope. Exit code 1: something has grown by more
-than its limit, an image was lost on its way, or a question got no answer though the server was up.
+grown over the last four fifths of the time, by its slope; the reasoner may grow by the deltas that
+it keeps, too. Exit code 1: something has grown by more than its limit, the reasoner keeps more
+deltas than it should, an image was lost on its way, or a question got no answer though the server
+was up.
 """
 
 from __future__ import annotations
@@ -38,7 +40,16 @@ from embodied_r_ros.serving.servers import ModelServers
 from bench.faulty_server import FaultyServer, free_port
 from bench.live import RATE_HZ, start_camera
 from bench.report import print_budgets
-from bench.soak_record import ANSWERED, budgets_of, growths, Record, Request, Sampler, UNREADABLE
+from bench.soak_record import (
+    ANSWERED,
+    budgets_of,
+    growths,
+    REASONER,
+    Record,
+    Request,
+    Sampler,
+    UNREADABLE,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -51,7 +62,7 @@ if TYPE_CHECKING:
 _NODES = (
     'keyframe_extractor',
     'semantic_perceiver',
-    'spatial_reasoner',
+    REASONER,
     'proposal_gate',
     'episode_recorder',
 )
@@ -216,7 +227,9 @@ class _Soak:
         self._plan, self._nodes, self._client, self._server = plan, nodes, client, server
         self._health: dict[str, dict[str, str]] = {}
         self._pids = {**nodes.pids(), 'model server': server.pid}
-        self._sampler = Sampler(self._processes, self._drops, plan.sample_s, self.record)
+        self._sampler = Sampler(
+            self._processes, self._drops, self._deltas, plan.sample_s, self.record
+        )
         client.node.create_subscription(Keyframe, 'keyframe', self._hear_keyframe, topics.RESULT)
         client.node.create_subscription(DiagnosticArray, '/diagnostics', self._hear_health, 10)
 
@@ -312,6 +325,9 @@ class _Soak:
     def _arrived(self) -> int:
         health = self._health.get('keyframe_extractor', {})
         return int(health.get('images', 0)) + int(health.get('dropped_images', 0))
+
+    def _deltas(self) -> int:
+        return int(self._health.get(REASONER, {}).get('deltas', 0))
 
     def _drops(self) -> dict[str, int]:
         return {

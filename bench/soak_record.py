@@ -12,6 +12,7 @@ import threading
 import time
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.core.scene.memory import MemoryConfig
 import numpy as np
 
 from bench.report import Budget
@@ -23,6 +24,7 @@ _MOST_POINTS = 200  # for a slope; more are medians of so many stretches
 _WARM_UP = 0.2  # share of the time that is not judged: pools and memories fill
 # How much may have grown by the end, by the slope of what was sampled.
 MOST_MEMORY_MB = 10.0
+MOST_DELTA_MB = 0.004  # that each delta may add which the reasoner keeps, beside that
 MOST_HANDLES = 2.0
 MOST_KEYFRAME_S = 0.05
 MOST_ANSWER_S = 0.5
@@ -30,6 +32,7 @@ MOST_DROPS_PER_MINUTE = 10.0
 
 
 ANSWERED = 'answered'
+REASONER = 'spatial_reasoner'
 UNREADABLE = 'unreadable'  # the model spoke, and no answer is to be read in it
 
 
@@ -41,6 +44,7 @@ class SoakSample:
     memory_mb: Mapping[str, float]  # by process; pages of files left out, which Linux takes back
     handles: Mapping[str, int]  # open files, sockets and pipes
     drops: Mapping[str, int]  # by node, since its start
+    deltas: int = 0  # that the reasoner keeps
 
 
 @dataclass(frozen=True)
@@ -88,11 +92,12 @@ class Sampler:
         self,
         pids: Callable[[], Mapping[str, int]],
         drops: Callable[[], Mapping[str, int]],
+        deltas: Callable[[], int],
         every_s: float,
         record: Record,
     ) -> None:
-        """Take whom to look at, what their nodes say they dropped, and where to note it."""
-        self._pids, self._drops = pids, drops
+        """Take whom to look at, what their nodes say they dropped and keep, and the record."""
+        self._pids, self._drops, self._deltas = pids, drops, deltas
         self._every_s, self._record = every_s, record
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -122,7 +127,8 @@ class Sampler:
             for name, pid in self._pids().items():
                 with suppress(OSError):  # it is being started anew
                     memory[name], handles[name] = memory_mb(pid), handle_count(pid)
-            self._record.samples.append(SoakSample(self.now_s(), memory, handles, self._drops()))
+            sample = SoakSample(self.now_s(), memory, handles, self._drops(), self._deltas())
+            self._record.samples.append(sample)
 
 
 def memory_mb(pid: int) -> float:
@@ -182,6 +188,7 @@ def growths(record: Record) -> dict[str, dict[str, float]]:
         'memory_mb': {n: _growth(samples, [s.memory_mb.get(n) for s in samples]) for n in names},
         'handles': {n: _growth(samples, [s.handles.get(n) for s in samples]) for n in names},
         'drops_per_minute': {n: _drop_rate_growth(samples, n) for n in nodes},
+        'deltas': {REASONER: _growth(samples, [sample.deltas for sample in samples])},
         'latency_s': {
             'keyframe': growth(
                 *_columns(_after_warmup(record.keyframes, _times(record.keyframes)))
@@ -206,11 +213,14 @@ def budgets_of(record: Record, own: Sequence[str]) -> list[Budget]:
         ('drops_per_minute', MOST_DROPS_PER_MINUTE, '/min'),
     ):
         what = kind.partition('_')[0]
+        kept = growth_by_series['deltas'] if kind == 'memory_mb' else {}
         budgets += [
-            Budget(f'{name}: {what} grown', grown, limit, unit)
+            Budget(f'{name}: {what} grown', grown, limit + _kept_mb(kept.get(name, 0.0)), unit)
             for name, grown in growth_by_series[kind].items()
             if name in own
         ]
+    most_kept = max((sample.deltas for sample in record.samples), default=0)
+    budgets.append(Budget('deltas that the reasoner keeps', most_kept, MemoryConfig().max_deltas))
     failed = [
         request for request in record.requests if not request.is_heard and not request.is_away
     ]
@@ -222,6 +232,11 @@ def budgets_of(record: Record, own: Sequence[str]) -> list[Budget]:
         Budget('images lost between camera and extractor', record.sent - record.arrived, 0),
         Budget('questions without an answer, server up', len(failed), 0),
     ]
+
+
+def _kept_mb(deltas: float) -> float:
+    """How much so many more deltas may add to the memory of the reasoner [MB]."""
+    return MOST_DELTA_MB * min(max(0.0, deltas), MemoryConfig().max_deltas)
 
 
 def _after_warmup(things: Sequence[Any], times_s: Sequence[float]) -> list[Any]:

@@ -20,9 +20,7 @@ from embodied_r_ros.cli.perceiver import (
 )
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.keyframes.selector import KeyframeConfig, Keyframer
-from embodied_r_ros.core.pipeline import (
-    perceive_keyframes,
-)
+from embodied_r_ros.core.pipeline import perceive_keyframes
 from embodied_r_ros.core.types.deltas import DeltaKind
 from embodied_r_ros.data.episodes.contents import recorded_alone
 

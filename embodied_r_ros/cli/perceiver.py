@@ -15,11 +15,7 @@ from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.core.chat.settings import ChatConfig, file_sum
 from embodied_r_ros.core.perception.classical import ClassicalConfig
 from embodied_r_ros.core.perception.detector import DetectorConfig
-from embodied_r_ros.core.pipeline import (
-    classical_perceiver,
-    detector_perceiver,
-    vlm_perceiver,
-)
+from embodied_r_ros.core.pipeline import classical_perceiver, detector_perceiver, vlm_perceiver
 from embodied_r_ros.serving.model_files import detector_path
 from embodied_r_ros.serving.profiles import load_profile
 

@@ -19,10 +19,7 @@ from embodied_r_ros.cli.fleet import (
 )
 from embodied_r_ros.common.errors import BagError, InputError
 from embodied_r_ros.core.perception.classical import ClassicalConfig
-from embodied_r_ros.core.pipeline import (
-    classical_perceiver,
-    vlm_perceiver,
-)
+from embodied_r_ros.core.pipeline import classical_perceiver, vlm_perceiver
 from embodied_r_ros.data.arm_room import arm_room, keyframing_of
 from embodied_r_ros.data.episodes.episode import DELTA_SOURCES
 from embodied_r_ros.data.episodes.inspect import bag_digest

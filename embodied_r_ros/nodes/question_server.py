@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     AskRequest = Callable[[Any, Callable[[Outcome], None], Listener], Any]
 
 _LOOK_S = 0.1
+_RESULT_S = 60  # for which a result is kept for whoever asks for it late [s]
 
 
 class AskingServer:
@@ -83,6 +84,7 @@ class AskingServer:
             self._execute,
             cancel_callback=self._accept_cancel,
             callback_group=group,
+            result_timeout=_RESULT_S,
         )
         node.while_configured.callback(server.destroy)
         node.serve(service, f'{name}_once', self._answer_once, group)

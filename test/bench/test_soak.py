@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from contextlib import contextmanager
+import gc
 import json
 import os
 import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 
 import pytest
 
@@ -15,6 +18,9 @@ pytest.importorskip('embodied_r_msgs.msg')
 
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.core.scene.memory import LiveMemory, MemoryConfig
+from embodied_r_ros.core.types.deltas import DeltaKind, Item, Motion, MotionSource, SemanticDelta
+from embodied_r_ros.core.types.geometry import NS_PER_S
 import numpy as np
 
 from bench.__main__ import main
@@ -23,6 +29,8 @@ from bench.soak_record import (
     growth,
     handle_count,
     memory_mb,
+    MOST_DELTA_MB,
+    REASONER,
     Record,
     Request,
     Sampler,
@@ -31,6 +39,7 @@ from bench.soak_record import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 NODES = {
@@ -43,7 +52,11 @@ NODES = {
 
 
 def record_of(
-    memory: float = 0.0, handles: float = 0.0, drops: float = 0.0, latency: float = 0.0
+    memory: float = 0.0,
+    handles: float = 0.0,
+    drops: float = 0.0,
+    latency: float = 0.0,
+    deltas: int = 0,
 ) -> Record:
     """Twenty minutes in which so much grew, beside noise; drops by their rate per minute."""
     draw = np.random.default_rng(0)
@@ -56,9 +69,14 @@ def record_of(
         record.samples.append(
             SoakSample(
                 t_s,
-                {'node': 100 + memory * share + noise, 'model server': 50 + 900 * share},
-                {'node': round(20 + handles * share)},
+                {
+                    'node': 100 + memory * share + noise,
+                    'model server': 50 + 900 * share,
+                    REASONER: 120 + (memory - 5) * share + noise,
+                },
+                {'node': round(20 + handles * share), REASONER: 20},
                 {'node': round(dropped)},
+                round(deltas * share),
             )
         )
         record.keyframes.append((t_s, 0.02 + latency * share + noise / 100))
@@ -67,15 +85,44 @@ def record_of(
 
 
 def failing(record: Record) -> set[str]:
-    return {budget.what for budget in budgets_of(record, ['node']) if not budget.is_met}
+    own = ['node', REASONER]
+    return {budget.what for budget in budgets_of(record, own) if not budget.is_met}
 
 
 def test_what_grows_fails_and_what_is_noisy_does_not() -> None:
     assert failing(record_of()) == set()
-    assert failing(record_of(memory=30)) == {'node: memory grown'}
+    assert failing(record_of(memory=14)) == {'node: memory grown'}
     assert failing(record_of(handles=6)) == {'node: handles grown'}
     assert failing(record_of(drops=60)) == {'node: drops grown'}
     assert failing(record_of(latency=1)) == {'keyframe latency grown', 'answer latency grown'}
+
+
+def test_the_reasoner_may_grow_by_what_it_keeps_and_by_no_more_than_it_may_keep() -> None:
+    most = MemoryConfig().max_deltas
+    grown = {'node: memory grown', f'{REASONER}: memory grown'}
+    assert failing(record_of(memory=30)) == grown
+    assert failing(record_of(memory=30, deltas=most)) == {'node: memory grown'}
+    assert failing(record_of(memory=60, deltas=most)) == grown
+    unbounded = {*grown, 'deltas that the reasoner keeps'}
+    assert failing(record_of(memory=60, deltas=10 * most)) == unbounded
+
+
+def test_what_the_reasoner_keeps_is_as_large_as_the_soak_takes_it_to_be() -> None:
+    config = MemoryConfig(max_deltas=200)
+    memory = LiveMemory(config)
+    with taking_note_of_memory() as taken_mb:
+        for index in range(5 * config.max_deltas):
+            items = tuple(Item(f'{index}. red object', bearing_rad=index / 3) for _ in range(3))
+            action, change = f'turned left {index}°', f'New: red object {index}° left.'
+            motion = Motion(MotionSource.TWO_VIEW, yaw_rad=index / 7)
+            memory.add(
+                SemanticDelta(
+                    (index + 1) * NS_PER_S, DeltaKind.CHANGE, index, index, index, action, change,
+                    motion, items, f'camera {index // 1000}',
+                )
+            )  # fmt: skip
+    assert taken_mb() < config.max_deltas * MOST_DELTA_MB
+    assert taken_mb() > 0.2 * config.max_deltas * MOST_DELTA_MB
 
 
 def test_lost_images_and_unanswered_questions_fail() -> None:
@@ -118,7 +165,7 @@ def test_processes_are_sampled_until_the_end() -> None:
             seen.set()
         return {'this': os.getpid(), 'gone': 2**22 + 1}
 
-    with Sampler(pids, lambda: {'node': 3}, 0.01, record) as sampler:
+    with Sampler(pids, lambda: {'node': 3}, lambda: 7, 0.01, record) as sampler:
         assert seen.wait(30)
         assert sampler.now_s() > 0
     count = len(record.samples)
@@ -126,7 +173,7 @@ def test_processes_are_sampled_until_the_end() -> None:
     assert len(record.samples) == count
     sample = record.samples[-1]
     assert sample.memory_mb.keys() == sample.handles.keys() == {'this'}
-    assert sample.drops == {'node': 3}
+    assert (sample.drops, sample.deltas) == ({'node': 3}, 7)
 
 
 # Of its own, since a large process takes memory that it has already.
@@ -159,6 +206,19 @@ def test_handles_and_memory_are_those_of_the_process() -> None:
         memory_mb(2**22 + 1)
 
 
+@contextmanager
+def taking_note_of_memory() -> Iterator[Callable[[], float]]:
+    gc.collect()
+    tracemalloc.start()
+    taken = 0.0
+    try:
+        yield lambda: taken
+        gc.collect()
+        taken = tracemalloc.get_traced_memory()[0] / 2**20
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_few_seconds_of_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -171,6 +231,7 @@ def test_a_few_seconds_of_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     found = json.loads((out / 'soak.json').read_text())
     assert code == (0 if all(budget['is_met'] for budget in found['budgets']) else 1)
     assert NODES | {'model server'} == set(found['samples'][-1]['memory_mb'])
+    assert found['samples'][-1]['deltas'] > 1
     for sample in found['samples']:
         assert all(value > 1 for value in sample['memory_mb'].values())
         assert all(value > 2 for value in sample['handles'].values())

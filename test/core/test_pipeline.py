@@ -14,11 +14,7 @@ from embodied_r_ros.core.keyframes.selector import Keyframer
 from embodied_r_ros.core.keyframes.tracking import MotionTracker
 from embodied_r_ros.core.perception.classical import ClassicalConfig, ClassicalPerceiver
 from embodied_r_ros.core.perception.worker import PerceptionWorker, WorkerConfig
-from embodied_r_ros.core.pipeline import (
-    classical_perceiver,
-    perceive_images,
-    vlm_perceiver,
-)
+from embodied_r_ros.core.pipeline import classical_perceiver, perceive_images, vlm_perceiver
 from embodied_r_ros.core.types.deltas import (
     DeltaKind,
     Item,

@@ -23,12 +23,13 @@ from embodied_r_ros.core.reasoning.question import ReasonerConfig, RefusalCode
 from embodied_r_ros.core.reasoning.queue import Termination
 from embodied_r_ros.core.reasoning.reasoner import Reasoner
 from embodied_r_ros.core.types.answers import Check
-from embodied_r_ros.nodes import topics
+from embodied_r_ros.nodes import question_server, topics
 from embodied_r_ros.nodes.arm.keypoint_request import KeypointOutcome
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from geometry_msgs.msg import Point
 import pytest
+from rclpy.action import ActionServer
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.serialization import serialize_message
 from rclpy.task import Future
@@ -708,3 +709,15 @@ def test_profile_says_what_suits_its_model(
     graph.change(node, CONFIGURE)
     assert node.get_parameter('reasoner.token_budget').value == budget
     assert node.parameters.config(ReasonerConfig).memory().token_budget == budget
+
+
+def test_results_are_kept_no_longer_than_for_a_client_that_is_late(
+    graph: Graph, server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(question_server, '_RESULT_S', 1)
+    asker = Asker(graph, server).start()
+    asker.see('New: red tall object 30° right.')
+    assert asker.ask()[0] == GoalStatus.STATUS_SUCCEEDED
+    servers = [each for each in asker.node.waitables if isinstance(each, ActionServer)]
+    assert len(servers) == 2
+    wait_for(lambda: not any(each._goal_handles for each in servers), 'the result is let go of')

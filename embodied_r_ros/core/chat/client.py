@@ -89,18 +89,21 @@ class _Attempts:
         self._watch = watch
         self._retries = 0
 
-    def wait_after(self, error: _PassingError) -> None:
+    def wait_after(self, error: _PassingError) -> bool:
         """Wait before the next attempt: as long as the server says, else as the config says.
 
         A busy server is asked until the deadline.
 
+        Returns:
+            Whether there is a further attempt.
+
         Raises:
-            ModelError: There is no further attempt, or it would come after the deadline.
+            ModelError: It would come after the deadline.
         """
         wait_s, advice = error.wait_s, 'it wants to be left alone for'
         if wait_s is None:
             if error.status not in _BUSY and self._retries >= self._config.retries:
-                raise error
+                return False
             wait_s = min(self._config.backoff_s * 2 ** min(self._retries, 9), _LONGEST_WAIT_S)
             self._retries += 1
             advice = 'allow more time: the next attempt would be in'
@@ -109,6 +112,7 @@ class _Attempts:
             raise ModelError(msg) from error
         self._watch.failure = f'{error}; '
         self._watch.sleep(max(wait_s, _LEAST_WAIT_S))
+        return True
 
 
 @dataclass(frozen=True)
@@ -177,9 +181,8 @@ class HttpChatClient:
                 return
             except _PassingError as error:
                 self._served = None
-                if has_text:
+                if has_text or not attempts.wait_after(error):
                     raise
-                attempts.wait_after(error)
 
     def info(self, deadline_s: float) -> ModelInfo:
         """Name and digest of the model that serves (see `ChatClient.info`).
@@ -197,7 +200,8 @@ class HttpChatClient:
                 model = self._served = self._identify(watch)
                 break
             except _PassingError as error:
-                attempts.wait_after(error)
+                if not attempts.wait_after(error):
+                    raise
         digest = model_digest(*model.folders, check=watch.left_s) if model.folders else ''
         # A folder is known by its own name: where it lies differs from machine to machine.
         name = Path(model.name).name if model.folders else model.name
@@ -235,7 +239,7 @@ class HttpChatClient:
                 except RefusedError as error:
                     if has_text:
                         raise
-                    first = first or error
+                    first = first or error.with_traceback(None)
                     others = self._others(tried[-1], request, error.detail, watch)
                     other = next((each for each in others if each not in tried), None)
                 if other is None:
@@ -305,7 +309,10 @@ class HttpChatClient:
     def _explained(
         self, request: ChatRequest, refusal: RefusedError, watch: Watch
     ) -> RefusedError:
-        """A refusal; where it is one of images, as that, and it is not asked for again."""
+        """A refusal; where it is one of images, as that, and it is not asked for again.
+
+        It is made anew: raised, an error holds what all its callers do, the images as well.
+        """
         if refuses_tools(request, refusal.detail):
             msg = (
                 f'{self._base} takes no tools: start it so that it does (vLLM: '
@@ -318,7 +325,7 @@ class HttpChatClient:
         if count and limit is None and not reads_as_too_long(refusal.detail):
             limit = self._probe_images(count, watch)
         if not count or limit is None:
-            return refusal
+            return RefusedError(str(refusal), refusal.detail)
         if limit:
             msg = (
                 f'{self._base} takes {limit} image{"s" * (limit > 1)} per request, not {count}: '
@@ -331,7 +338,7 @@ class HttpChatClient:
                 f'(llama.cpp: with --mmproj); it says: {refusal.detail}'
             )
         self._images_refused = ImagesRefusedError(msg, limit)
-        return self._images_refused
+        return ImagesRefusedError(msg, limit)
 
     def _probe_images(self, count: int, watch: Watch) -> int | None:
         """How many of so many small images a server takes; None: all, or not even text."""

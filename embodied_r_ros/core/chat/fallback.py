@@ -159,20 +159,24 @@ class Fallback(Generic[Model]):
         """
         failures: list[tuple[FallbackStep[Model], Exception]] = []
         blame: list[tuple[FallbackStep[Model], str, float | None]] = []
-        for step, given_s in self.turns(deadline_s):
-            try:
-                reply = attempt(step, given_s)
-            except errors as error:
-                failures.append((step, error))
-                blame.append((step, str(error), given_s if is_late(error) else None))
-                if only_if_another_works:
-                    continue
-            else:
+        try:
+            for step, given_s in self.turns(deadline_s):
+                try:
+                    reply = attempt(step, given_s)
+                except errors as error:
+                    failures.append((step, error))
+                    blame.append((step, str(error), given_s if is_late(error) else None))
+                    if only_if_another_works:
+                        continue
+                else:
+                    self._blame(blame)
+                    self.note_success(step)
+                    return reply
                 self._blame(blame)
-                self.note_success(step)
-                return reply
-            self._blame(blame)
-        raise NoReplyError(failures)
+            raise NoReplyError(failures)
+        finally:
+            # Their tracebacks hold this frame: it would hold them, and all that was asked about.
+            del failures
 
     def _blame(self, failures: list[tuple[FallbackStep[Model], str, float | None]]) -> None:
         while failures:

@@ -482,9 +482,10 @@ class VlmPerceiver:
             ModelError: There is none.
         """
         messages = request.messages
-        problem: ModelError | None = None
+        # In words: an error kept here would keep the pictures, by its traceback.
+        problem, is_down = '', False
         for attempt in range(self._config.retries + 1):
-            if problem is not None and not isinstance(problem, ReplyError):
+            if is_down:
                 time.sleep(min(self._config.backoff_s * 2 ** (attempt - 1), left_s(end)))
             text = ending = ''
             try:
@@ -496,13 +497,13 @@ class VlmPerceiver:
                 raise
             except ReplyError as error:
                 why = ending_problem(text, ending, request.sampling.max_tokens)
-                problem = ReplyError(why) if why else error
+                problem, is_down = why or str(error), False
                 repair = repair_prompt(messages, text, str(error))
                 request = replace(request, messages=repair)
             except ModelError as error:
-                problem = error
+                problem, is_down = str(error), True
         msg = f'no usable reply in {self._config.retries + 1} attempts: {problem}'
-        raise ModelError(msg) from problem
+        raise ModelError(msg)
 
 
 def _whole_patches(picture: NDArray[np.uint8], scale: float) -> EncodedImage | None:

@@ -19,11 +19,7 @@ from embodied_r_ros.core.chat.client import HttpChatClient
 from embodied_r_ros.core.keyframes.selector import KeyframeConfig, Keyframer
 from embodied_r_ros.core.perception.classical import ClassicalPerceiver
 from embodied_r_ros.core.perception.items import depth_of
-from embodied_r_ros.core.pipeline import (
-    classical_perceiver,
-    perceive_images,
-    perceive_keyframes,
-)
+from embodied_r_ros.core.pipeline import classical_perceiver, perceive_images, perceive_keyframes
 from embodied_r_ros.core.reasoning.completions import option_letter
 from embodied_r_ros.core.reasoning.prompts import shown_image
 from embodied_r_ros.core.reasoning.question import ShownImage

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from contextlib import suppress
+import gc
 import threading
 import time
+from weakref import ref
 
 from embodied_r_ros.common.errors import ConfigError, ModelError
-from embodied_r_ros.core.chat.fallback import Fallback, FallbackConfig, FallbackStep
+from embodied_r_ros.core.chat.fallback import Fallback, FallbackConfig, FallbackStep, NoReplyError
 from embodied_r_ros.core.types.deltas import Rung
 import pytest
 
@@ -166,3 +169,29 @@ def test_no_thread_is_left_behind(ending: str) -> None:
 def test_bound_below_the_first_wait_is_refused() -> None:
     with pytest.raises(ConfigError, match=r'longest_wait_s is 0\.1: expected at least'):
         FallbackConfig(first_wait_s=1.0, longest_wait_s=0.1)
+
+
+@pytest.mark.parametrize('works', [False, True])
+def test_what_was_asked_is_not_kept_by_the_reasons_why_nobody_replied(*, works: bool) -> None:
+    asked: list[ref[set[int]]] = []
+
+    def attempt(step: FallbackStep[str], given_s: float) -> str:
+        del given_s
+        scene = {1}
+        asked.append(ref(scene))
+        if works and step.model == 'second':
+            return 'reply'
+        msg = f'{step.model} is ill'
+        raise ModelError(msg)
+
+    ladder = fallback_of(Looks(), QUICK, 'first', 'second')
+    gc.collect()
+    gc.disable()
+    try:
+        with suppress(NoReplyError):
+            ladder.ask(attempt, errors=ModelError)
+        assert len(asked) == 2
+        assert [one() for one in asked] == [None, None]
+    finally:
+        gc.enable()
+        ladder.close()

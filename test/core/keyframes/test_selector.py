@@ -9,11 +9,7 @@ from typing import Any, TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.common.errors import ConfigError
-from embodied_r_ros.core.keyframes.selector import (
-    KeyframeConfig,
-    Keyframer,
-    KeyframeSelector,
-)
+from embodied_r_ros.core.keyframes.selector import KeyframeConfig, Keyframer, KeyframeSelector
 from embodied_r_ros.core.types.geometry import Intrinsics, Pose
 from embodied_r_ros.core.types.images import encode_image, EncodedImage
 from embodied_r_ros.core.types.keyframes import KeyframeReason

@@ -11,10 +11,7 @@ from embodied_r_ros.common.errors import ModelError
 from embodied_r_ros.core.keyframes.selector import Keyframer
 from embodied_r_ros.core.perception.detector import Detector, DetectorConfig, DetectorPerceiver
 from embodied_r_ros.core.perception.items import items_between, ItemView
-from embodied_r_ros.core.pipeline import (
-    detector_perceiver,
-    perceive_keyframes,
-)
+from embodied_r_ros.core.pipeline import detector_perceiver, perceive_keyframes
 from embodied_r_ros.core.types.deltas import (
     DeltaKind,
     ItemStatus,

@@ -2,11 +2,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+import gc
 import hashlib
 import json
 import math
 import threading
 from typing import Any, TYPE_CHECKING
+from weakref import ref
 
 from embodied_r_ros.common.errors import ConfigError, DeadlineError, ModelError
 from embodied_r_ros.core.chat.client import HttpChatClient
@@ -34,6 +36,8 @@ from test.chat_server import ChatServer, RecordedRequest, Script
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from embodied_r_ros.core.chat.protocol import ChatChunk, ChatRequest
 
 CHAIR = {
     'label': 'red chair',
@@ -266,6 +270,30 @@ class TestFailure:
         assert [message['role'] for message in repair] == ['system', 'user', 'assistant', 'user']
         assert repair[3]['content'].startswith('That reply cannot be used: ')
         assert len(repair[2]['content']) <= 500
+
+    @pytest.mark.parametrize(
+        'script', [Script(('Sure!',)), Script(status=500), Script(status=400)]
+    )
+    def test_requests_that_failed_are_not_kept_with_their_pictures(
+        self, server: ChatServer, script: Script
+    ) -> None:
+        server.default = script
+        asked: list[ref[ChatRequest]] = []
+
+        class Client(HttpChatClient):
+            def stream(self, request: ChatRequest, *args: Any) -> Iterator[ChatChunk]:
+                asked.append(ref(request))
+                return super().stream(request, *args)
+
+        client = Client(ChatConfig(url=server.url, model='vlm', retries=0))
+        perceiver = VlmPerceiver(client, VlmConfig(retries=1, backoff_s=0.01))
+        gc.collect()
+        gc.disable()
+        try:
+            assert perceiver.perceive(keyframe(0), keyframe(1)).kind is DeltaKind.FAILED
+            assert {request() for request in asked} == {None}
+        finally:
+            gc.enable()
 
     @pytest.mark.parametrize(
         'frame',
