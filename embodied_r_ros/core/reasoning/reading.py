@@ -489,6 +489,8 @@ class _Reader:
         if _STEPS.search(self.text) and len(words) >= 3:
             start, facing, *_ = words
             stops = _stops(self.text, self.labels)
+            if not stops:
+                return self._doubt('I know none of the places that the steps lead to')
             call = self._call('way_to', goal=stops[-1], start=start, facing=facing, via=stops[:-1])
             blanks = ' '.join(_blanks(self.text))
             made = self._made([call], Form.PLACE, open_too=True, wanted=blanks)

@@ -174,6 +174,7 @@ class NotKnownError(Exception):
         self.candidates = tuple(candidates)
 
 
+_APART_M = 1e-6  # of two places between which there is a direction, at least
 # Properties of a scene that follow from its deltas.
 _COMPUTED = {
     'place', 'now_ns', 'path', 'all_things', 'labels', 'coverage', '_stands', '_sights',
@@ -631,7 +632,7 @@ class Scene:
         (a, many_a, at_things), (b, many_b, to_things) = self._target(at), self._target(facing)
         target, many, things = self._target(name)
         least_m = min(level_m(a, b), level_m(a, target))
-        if least_m < 1e-6:
+        if least_m < _APART_M:
             msg = f'{at}, {facing} and {name} are not apart'
             raise NotKnownError(msg)
         degrees = turn_deg(a, b, target)
@@ -1312,6 +1313,9 @@ class Scene:
         if start:
             (at, _, first), (ahead, _, faced) = self._target(start), self._target(facing)
             things += [*first, *faced]
+            if level_m(at, ahead) < _APART_M:
+                msg = f'who stands at the {start} and faces the {facing} may look any way'
+                raise NotKnownError(msg)
         else:
             pose = self.robot
             at = pose.position

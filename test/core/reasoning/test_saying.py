@@ -287,6 +287,16 @@ def test_a_turn_of_more_than_half_a_circle_is_to_the_side_of_its_turn() -> None:
     assert ask(facing, *options, place=place) == 'to the right of it'
 
 
+def test_a_route_to_places_that_nobody_saw_is_unknown() -> None:
+    route = (
+        'You are a robot beginning at the door with the lamp above it and facing the door. You '
+        'want to navigate to the blue machine. 1. [please fill in] 2. Go forward until the blue '
+        'machine. You have reached the final destination.'
+    )
+    place = SceneMap((landmark('door', 1, 0), landmark('lamp', 2, 1), landmark('bed', 3, 1)))
+    assert ask(route, 'Turn Left', 'Turn Right', 'Turn Back', place=place) == 'unknown'
+
+
 @pytest.mark.parametrize('seed', range(200))
 def test_random_maps(seed: int) -> None:
     """Distances of 0.1 to 90 m, counts to 60, 2 to 8 options: all right."""

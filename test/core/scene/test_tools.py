@@ -407,3 +407,10 @@ def test_without_a_scale_there_are_directions_and_no_distances() -> None:
         assert_reason(result)
     for result in (scene.size('bed'), scene.floor_area(), scene.way_to('bed')):
         assert_reason(result)
+
+
+def test_who_stands_at_a_thing_and_faces_it_looks_nowhere() -> None:
+    place = SceneMap((Landmark('tv', (0.0, 0.0, 1.0)), Landmark('bed', (2.0, 1.0, 0.3))))
+    found = Scene(place=place).way_to('bed', 'tv', 'tv')
+    assert not found.is_known
+    assert 'may look any way' in found.text
