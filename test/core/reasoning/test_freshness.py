@@ -110,9 +110,7 @@ def test_answer_ages_while_the_model_speaks(lag_s: float, freshness: Freshness) 
     ids=['failed', 'stood in'],
 )
 def test_only_what_is_in_the_prompt_degrades(doubtful: SemanticDelta) -> None:
-    lines = [
-        replace(delta, change='a.' * 300, camera='') for delta in deltas_at(*range(1, 13))
-    ]
+    lines = [replace(delta, change='a.' * 300, camera='') for delta in deltas_at(*range(1, 13))]
     newest = replace(lines[-1], kind=doubtful.kind, model=doubtful.model)
     reasoner = Reasoner(ScriptedClient(RIGHT), ReasonerConfig(token_budget=200))
     left_out, read = (
