@@ -121,6 +121,11 @@ def test_number_is_rewarded_by_its_relative_error() -> None:
     assert accuracy_reward(LastWord())(**asked) == pytest.approx([0.6, 1.0])
 
 
+def test_number_that_is_nearly_right_gets_no_consistency() -> None:
+    asked = columns(reply_text('So 5.', '5'), reply_text('So 4.', '4'), solution='4', options=())
+    assert consistency_reward(LastWord())(**asked) == [0, 1]
+
+
 def test_answers_that_are_exactly_right_are_logged_apart_from_those_nearly_right() -> None:
     logged: list[tuple[str, float]] = []
     texts = (reply_text('So 5.', '5'), reply_text('So 4.', '4 m'), reply_text('So 4.', '5'), '')

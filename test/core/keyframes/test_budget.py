@@ -52,6 +52,13 @@ def test_lingering_is_thinned_out_first() -> None:
     assert kept >= 0.9 * covered_px(LINGERING)
 
 
+def test_the_nearly_same_view_goes_before_one_that_only_two_others_together_show() -> None:
+    budget: KeyframeBudget[str] = KeyframeBudget(3)
+    views = {'left': (200, 480), 'between': (350, 480), 'right': (500, 480), 'again': (500, 500)}
+    gone = [budget.add(name, View(look(x, y))) for name, (x, y) in views.items()]
+    assert gone[-1] == 'right'
+
+
 def test_blank_keyframes_go_first() -> None:
     budget: KeyframeBudget[str] = KeyframeBudget(3)
     images: dict[str, NDArray[np.uint8]] = {

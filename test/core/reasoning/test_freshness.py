@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.core.reasoning.question import (
@@ -14,7 +15,7 @@ from embodied_r_ros.core.reasoning.question import (
 )
 from embodied_r_ros.core.reasoning.reasoner import Reasoner
 from embodied_r_ros.core.types.answers import Freshness
-from embodied_r_ros.core.types.deltas import DeltaKind, SemanticDelta
+from embodied_r_ros.core.types.deltas import DeltaKind, ModelInfo, Rung, SemanticDelta
 import pytest
 
 from test.core.reasoning.test_reasoner import RIGHT, ScriptedClient, SECOND_NS, WHERE
@@ -98,6 +99,26 @@ def test_answer_ages_while_the_model_speaks(lag_s: float, freshness: Freshness) 
     answer = ask(deltas_at(10.0), Clock(10.0, 10.0 + lag_s))
     assert answer.freshness is freshness
     assert answer.observation_age_ns == lag_s * SECOND_NS
+
+
+@pytest.mark.parametrize(
+    'doubtful',
+    [
+        SemanticDelta(1, DeltaKind.FAILED),
+        SemanticDelta(1, DeltaKind.CHANGE, model=ModelInfo('classical', rung=Rung.LOCAL)),
+    ],
+    ids=['failed', 'stood in'],
+)
+def test_only_what_is_in_the_prompt_degrades(doubtful: SemanticDelta) -> None:
+    lines = [replace(delta, change='a.' * 300, camera='') for delta in deltas_at(*range(1, 13))]
+    newest = replace(lines[-1], kind=doubtful.kind, model=doubtful.model)
+    reasoner = Reasoner(ScriptedClient(RIGHT), ReasonerConfig(token_budget=200))
+    left_out, read = (
+        reasoner.answer(WHERE, deltas, answer_id='x', now_ns=lambda: 12 * SECOND_NS)
+        for deltas in ([doubtful, *lines], [*lines, newest])
+    )
+    assert min(left_out.deltas_omitted, read.deltas_omitted) > 0
+    assert (left_out.freshness, read.freshness) == (Freshness.FRESH, Freshness.DEGRADED)
 
 
 def test_one_camera_from_the_future_leaves_no_fresh_answer() -> None:

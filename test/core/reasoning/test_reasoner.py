@@ -190,19 +190,6 @@ def test_perceiver_that_stood_in_degrades(rung: Rung, freshness: Freshness) -> N
     assert ask(ScriptedClient(RIGHT), deltas=(*SEEN, stood_in)).freshness is freshness
 
 
-def test_only_what_is_in_the_prompt_degrades() -> None:
-    stood_in = SemanticDelta(
-        1, DeltaKind.CHANGE, change='a door', model=ModelInfo('classical', rung=Rung.LOCAL)
-    )
-    lines = [
-        SemanticDelta(stamp_s * SECOND_NS, DeltaKind.CHANGE, change='a.' * 300)
-        for stamp_s in range(1, 13)
-    ]
-    answer = ask(ScriptedClient(RIGHT), deltas=(stood_in, *lines), token_budget=200)
-    assert answer.deltas_omitted > 0
-    assert answer.freshness is Freshness.FRESH
-
-
 def test_cancel_is_passed_on() -> None:
     with pytest.raises(CancelledError):
         ask(ScriptedClient(error=CancelledError('asked to')))

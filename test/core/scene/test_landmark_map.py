@@ -261,6 +261,15 @@ def test_looks_from_where_a_thing_was_never_seen_tell_less_and_only_from_several
     assert [one.status for one in landmarks_of(landmarks)] == [LandmarkStatus.GONE]
 
 
+def test_looks_from_farther_than_it_was_ever_seen_tell_nothing_however_many() -> None:
+    landmarks = LandmarkMap()
+    for number in range(4):
+        landmarks.add(*delta_of(number, camera_at(0, 0), CHAIR))
+    for number in range(4, 24):
+        look_at_nothing(landmarks, range(number, number + 1), -1.0, 0.4 * (number % 3))
+    assert [one.status for one in landmarks_of(landmarks)] == [LandmarkStatus.PRESENT]
+
+
 def test_what_was_seen_once_and_never_again_was_a_mistake() -> None:
     landmarks = LandmarkMap()
     landmarks.add(*delta_of(0, camera_at(0, 0), CHAIR))
@@ -289,6 +298,18 @@ def test_directions_from_one_place_support_a_landmark_and_make_none() -> None:
     landmarks.add(*delta_of(5, camera_at(0, 0), CHAIR))
     landmarks.add(*delta_of(6, camera_at(0, 0), CHAIR, scale=ScaleSource.UNKNOWN))
     assert [one.observations for one in landmarks_of(landmarks)] == [2]
+
+
+@pytest.mark.parametrize(('apart_m', 'observations'), [(0.4, [1, 1]), (1.2, [1, 2])])
+def test_a_direction_supports_the_landmark_that_it_fits_clearly_better_than_others(
+    apart_m: float, observations: list[int]
+) -> None:
+    landmarks = LandmarkMap()
+    one, other = (Thing('chair', (3.0, y, 0.5)) for y in (0.0, apart_m))
+    landmarks.add(*delta_of(0, camera_at(0, 0), one, other))
+    between = replace(one, place=(3.0, 0.15, 0.5))  # nearer to the one than to the other
+    landmarks.add(*delta_of(1, camera_at(0, 0), between, scale=ScaleSource.UNKNOWN))
+    assert sorted(one.observations for one in landmarks_of(landmarks)) == observations
 
 
 def test_a_thing_that_is_placed_late_was_seen_when_it_was_seen_first() -> None:
