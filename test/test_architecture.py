@@ -34,7 +34,7 @@ CORE_LIBRARIES = {
 }  # fmt: skip
 # Optional extras: imported in functions that say what to install.
 EXTRA_LIBRARIES = {
-    'yourdfpy', 'pyarrow', 'av', 'onnxruntime', 'starlette', 'uvicorn', 'fsspec', 'ray', 'mcp',
+    'yourdfpy', 'pyarrow', 'av', 'onnxruntime', 'ai_edge_litert', 'starlette', 'uvicorn', 'fsspec', 'ray', 'mcp',
     'pydantic', 'huggingface_hub', 'xllamacpp',
 }  # fmt: skip
 SIM_LIBRARIES = {'mujoco', 'metaworld', 'gymnasium'}
