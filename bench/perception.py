@@ -292,8 +292,8 @@ def main(args: argparse.Namespace) -> int:
     """Measure and print one row per figure."""
     cv2.setNumThreads(1)
     if args.labels:
-        config = DetectorConfig(args.detector)
-        tallies = real_names.measure(args.real, args.labels, config, args.half)
+        detector = DetectorConfig(args.detector or '')
+        tallies = real_names.measure(args.real, args.labels, detector, args.half)
         real_names.print_figures(tallies)
         if args.json:
             args.json.write_text(json.dumps(real_names.to_json(tallies), indent=1))
