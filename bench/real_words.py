@@ -44,14 +44,14 @@ def sources(folder: Path) -> Iterator[Path]:
     yield from sorted(folder.glob('*/images'))
 
 
-def measure(folder: Path, detector: Path | None = None) -> list[Words]:
+def measure(folder: Path, detector: str = '') -> list[Words]:
     """Perceive each recording, by geometry and colour and with a detector where one is given."""
     rows = []
     for source in tqdm(list(sources(folder)), desc='recordings', disable=None):
         name = source.parent.name if source.name == 'images' else source.stem
         perceivers: dict[str, PairPerceiver] = {'classical': classical_perceiver()}
         if detector:
-            perceivers['detector'] = detector_perceiver(DetectorConfig(str(detector)))
+            perceivers['detector'] = detector_perceiver(DetectorConfig(detector))
         for kind, perceiver in perceivers.items():
             with open_source(source) as images:
                 deltas = list(perceive_images(images, perceiver))

@@ -37,8 +37,8 @@ CORE_LIBRARIES = {
 }  # fmt: skip
 # Optional extras: imported in functions that say what to install.
 EXTRA_LIBRARIES = {
-    'yourdfpy', 'pyarrow', 'av', 'onnxruntime', 'starlette', 'uvicorn', 'fsspec', 'ray', 'mcp',
-    'pydantic', 'huggingface_hub', 'xllamacpp',
+    'yourdfpy', 'pyarrow', 'av', 'onnxruntime', 'ai_edge_litert', 'starlette', 'uvicorn', 'fsspec',
+    'ray', 'mcp', 'pydantic', 'huggingface_hub', 'xllamacpp',
 }  # fmt: skip
 SIM_LIBRARIES = {'mujoco', 'metaworld', 'gymnasium'}
 MODEL_LIBRARIES = {

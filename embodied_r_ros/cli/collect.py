@@ -58,9 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--force', action='store_true', help='collect bags that fail their audit too')
     add(
         '--detector',
-        type=some_path,
+        type=some_text,
         metavar='FILE',
-        help='ONNX file, for --perceiver detector (default: one that was fetched)',
+        help='ONNX or TFLite file, for --perceiver detector (default: what was fetched)',
     )
     add_fleet_arguments(parser)
 
@@ -72,7 +72,7 @@ def main(args: argparse.Namespace) -> int:
         **given_settings(args, _OPTIONS),
         depth_topic=depth.topic,
         depth_unit_m=depth.config.unit_m,
-        detector=str(args.detector or ''),
+        detector=args.detector or '',
     )
     if fleet := fleet_config(args):
         return _collect_fleet(args, config, fleet)

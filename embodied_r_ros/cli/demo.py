@@ -7,7 +7,13 @@ from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.cli.arguments import add_depth_arguments, depth_source, say, some_path
+from embodied_r_ros.cli.arguments import (
+    add_depth_arguments,
+    depth_source,
+    say,
+    some_path,
+    some_text,
+)
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.core.reasoning.question import Question, question_problem
@@ -23,10 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--topic', help='image topic of a bag, or stream of a folder, of several')
     parser.add_argument(
         '--detector',
-        type=some_path,
+        type=some_text,
         metavar='FILE',
-        help='ONNX file that names things (default: the one that `embodied-r models fetch '
-        'detector` got, where --source is given)',
+        help='ONNX or TFLite file that names things, or several with commas (default: what '
+        '`embodied-r models fetch` got, where --source is given)',
     )
     add_depth_arguments(parser)
     # Both go into one list, in order: an option belongs to the question before it.

@@ -81,7 +81,7 @@ def main(args: argparse.Namespace) -> int:
     entry = model_file(args.name)
     print(f'{entry.description}, {entry.licence}: {args.url or entry.url}', file=sys.stderr)
     # disable=None: no bar where stderr is not a terminal.
-    with tqdm(total=entry.size, unit='B', unit_scale=True, disable=None) as bar:
+    with tqdm(total=entry.download_size, unit='B', unit_scale=True, disable=None) as bar:
         path = fetch(entry, args.to or model_folder(), args.url or '', bar.update)
     print(path)
     return 0

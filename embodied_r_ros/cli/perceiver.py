@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 import math
-from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
@@ -95,13 +94,19 @@ def add_perceiver_arguments(
         '--detector',
         type=some_text,
         metavar='FILE',
-        help='ONNX file (default: the one that `embodied-r models fetch detector` got)',
+        help='ONNX or TFLite file, or several with commas between (default: what '
+        '`embodied-r models fetch` got)',
     )
     detector.add_argument(
-        '--classes', type=some_text, help='names of its classes: a file, coco, or coco91'
+        '--classes',
+        type=some_text,
+        help='names of its classes: a file, coco, coco91, or objectron; of several with commas',
     )
     detector.add_argument(
-        '--threshold', type=float, metavar='SCORE', help='least score (default: 0.4)'
+        '--threshold',
+        type=float,
+        metavar='SCORE',
+        help='score from which on a name is sure (default: by class and network)',
     )
     vlm = parser.add_argument_group('vlm')
     vlm.add_argument('--profile', metavar='NAME', help=profile)
@@ -141,8 +146,7 @@ def perceiver_key(args: argparse.Namespace) -> str:
     parts: list[object] = [kind, _classical_config(args)]
     if kind in {'detector', 'fused'}:
         config = _detector_config(args)
-        file = Path(config.model).expanduser()
-        parts += [config, file_sum(file) if file.is_file() else '']
+        parts += [config, *(file_sum(path) for path, _ in config.files() if path.is_file())]
     if kind in {'vlm', 'fused'}:
         vlm = load_profile(args.profile).vlm if args.profile and not args.url else None
         parts += [perceiver_of(args).info(), vlm]

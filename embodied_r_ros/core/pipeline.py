@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice, pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError, ModelError
@@ -50,14 +49,13 @@ def detector_perceiver(
     Raises:
         ConfigError: The detector cannot be loaded.
     """
-    path = Path(detector.model).expanduser()
-    changed_ns = path.stat().st_mtime_ns if path.is_file() else 0
-    return DetectorPerceiver(_loaded(detector, changed_ns), config)
+    changed_ns = [path.stat().st_mtime_ns for path, _ in detector.files() if path.is_file()]
+    return DetectorPerceiver(_loaded(detector, tuple(changed_ns)), config)
 
 
 @lru_cache(maxsize=1)
-def _loaded(detector: DetectorConfig, changed_ns: int) -> Detector:
-    """The detector in a file as it is since that time [ns]; it remembers nothing of images."""
+def _loaded(detector: DetectorConfig, changed_ns: tuple[int, ...]) -> Detector:
+    """The detector in files as they are since those times [ns]; it remembers nothing of images."""
     del changed_ns
     return Detector(detector)
 

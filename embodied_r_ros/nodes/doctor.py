@@ -160,12 +160,17 @@ def _model_server() -> Diagnosis:
 
 
 def _detector() -> Diagnosis:
-    """The detector file that `auto` would take, and whether it is the publisher's."""
-    path = detector_path('')
-    if not path:
+    """The detector files that `auto` would take, and whether they are the publishers'."""
+    paths = detector_path('')
+    if not paths:
         return Diagnosis(
             True, 'none was fetched (to name things: embodied-r models fetch detector)'
         )
+    checks = [_detector_file(path) for path in paths.split(',')]
+    return next((check for check in checks if not check.ok), checks[0])
+
+
+def _detector_file(path: str) -> Diagnosis:
     name, entry = next(
         item for item in MODEL_FILES.items() if item[1].file_name == Path(path).name
     )
@@ -176,9 +181,11 @@ def _detector() -> Diagnosis:
     if not is_whole:
         remedy = f'remove it, then: embodied-r models fetch {name}'
         return Diagnosis(False, f'{path} is not the file that its publisher states', remedy)
-    if find_spec('onnxruntime') is None:
-        remedy = "pip install '.[detector]' in a clone"
-        return Diagnosis(False, f'{path} needs onnxruntime, which is not installed', remedy)
+    is_tflite = path.endswith('.tflite')
+    library, extra = ('ai_edge_litert', 'tflite') if is_tflite else ('onnxruntime', 'detector')
+    if find_spec(library) is None:
+        remedy = f"pip install '.[{extra}]' in a clone"
+        return Diagnosis(False, f'{path} needs {library}, which is not installed', remedy)
     return Diagnosis(True, f'{path}: {entry.description}')
 
 

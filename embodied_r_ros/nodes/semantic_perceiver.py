@@ -329,7 +329,7 @@ class SemanticPerceiver(ManagedNode):
             if boxes_of:
                 return DetectorPerceiver(None, classical, rung, boxes_of)
             return ClassicalPerceiver(classical, rung)
-        self.get_logger().info(f'things get their names from the detector {path}')
+        self.get_logger().info(f'things get their names from {path}')
         return DetectorPerceiver(network, classical, rung, boxes_of)
 
     def _start(self) -> deltas.ModelInfo:

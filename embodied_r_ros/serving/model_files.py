@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Model files that others publish: where they lie, under which licence, and their SHA-256.
 
-The sums are the publishers' own statements, not those of a download.
+The sums are the publishers' own statements, or are of a part of an archive whose sum they state.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-import hashlib
+from importlib.util import find_spec
 import os
 from pathlib import Path
+import tarfile
 import tempfile
 from typing import TYPE_CHECKING
+import zlib
 
 from embodied_r_ros.common.errors import ConfigError, InputError, ModelError
 from embodied_r_ros.common.files import user_folder
@@ -31,6 +33,16 @@ _ZOO = (
 
 
 @dataclass(frozen=True)
+class Archive:
+    """Where a file lies in a tar archive, such as a package of npm."""
+
+    size: int  # of the archive [bytes]
+    member: str  # that holds the file
+    offset: int  # where the file begins in that [bytes]
+    file_name: str
+
+
+@dataclass(frozen=True)
 class ModelFile:
     """A file at a publisher."""
 
@@ -39,11 +51,17 @@ class ModelFile:
     sha256: str  # as the publisher states it
     size: int  # [bytes]
     licence: str
+    archive: Archive | None = None  # that it is a part of; None: the URL is that of the file
 
     @property
     def file_name(self) -> str:
         """Name of the file here."""
-        return self.url.rpartition('/')[2]
+        return (self.archive.file_name if self.archive else self.url).rpartition('/')[2]
+
+    @property
+    def download_size(self) -> int:
+        """How much comes from the publisher [bytes]."""
+        return self.archive.size if self.archive else self.size
 
 
 # The first detector that is there is the one of `auto`.
@@ -61,6 +79,19 @@ MODEL_FILES = {
         '4b82da9944b88577175ee23a459dce2e26e6e4be573def65b1055dc2d9720186',
         3_800_954,
         'Apache-2.0',
+    ),
+    'detector-objectron': ModelFile(
+        "SSD of MediaPipe's Objectron for 23 classes of Open Images, 300x300: beside another one",
+        'https://registry.npmjs.org/@mediapipe/objectron/-/objectron-0.4.1675468480.tgz',
+        'd0a5255bf8c4f5a0bc4240741a76c41d5e939f7655078f945f50ab53a9375da6',
+        9_987_728,
+        'Apache-2.0',
+        Archive(
+            32667233,
+            'package/objectron_solution_packed_assets.data',
+            184,
+            'objectron_ssd_mobilenetv2_oidv4_fp16.tflite',
+        ),
     ),
     'reasoner': ModelFile(
         'SmolLM2-135M-Instruct in 4 bits, the base of the profile embedded',
@@ -91,10 +122,17 @@ def model_folder() -> Path:
 
 
 def detector_path(given: str) -> str:
-    """Path of a detector: the given one, or one that was fetched; empty: there is none."""
+    """Paths of detectors, with commas: those given, or that were fetched; empty: there is none.
+
+    Of those in ONNX files, which know the same things, the first counts. One in TFLite looks
+    beside it, where it can be run.
+    """
     files = [entry.file_name for name, entry in MODEL_FILES.items() if name.startswith('detector')]
-    paths = (model_folder() / name for name in files)
-    return given or next((str(path) for path in paths if path.is_file()), '')
+    there = [str(model_folder() / name) for name in files if (model_folder() / name).is_file()]
+    beside = [path for path in there if path.endswith('.tflite')]
+    can_run = beside and find_spec('ai_edge_litert') is not None
+    first = [path for path in there if path not in beside][:1]
+    return given or ','.join([*first, *(beside if can_run or not first else [])])
 
 
 def fetch(
@@ -128,13 +166,12 @@ def fetch(
     part = Path(name)
     try:
         with os.fdopen(handle, 'wb') as file:
-            digest, count = hashlib.sha256(), 0
             for piece in _pieces(entry, url):
                 file.write(piece)
-                digest.update(piece)
-                count += len(piece)
                 progress(len(piece))
-        _see_sum(entry, url, digest.hexdigest(), count)
+        if entry.archive and tarfile.is_tarfile(part):
+            part.write_bytes(_unpacked(part, entry.archive, entry.size, url))
+        _see_sum(entry, url, file_sum(part), part.stat().st_size)
         part.chmod(0o644)
         part.replace(target)
     except OSError as error:
@@ -162,7 +199,7 @@ def _pieces(entry: ModelFile, url: str) -> Iterator[bytes]:
             for piece in response.iter_bytes(_PIECE):
                 came += len(piece)
                 yield piece
-                if came > entry.size:
+                if came > entry.download_size:
                     return
     except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
         msg = f'url is {url!r}: {error}'
@@ -174,6 +211,22 @@ def _pieces(entry: ModelFile, url: str) -> Iterator[bytes]:
 
 
 _ELSEWHERE = 'without a network get the file elsewhere and give its path as --url; or a mirror'
+
+
+def _unpacked(path: Path, archive: Archive, size: int, url: str) -> bytes:
+    """A file of an archive, no more than it has and one byte.
+
+    Raises:
+        ModelError: It is not in there.
+    """
+    try:
+        with tarfile.open(path) as packed:
+            member = packed.extractfile(archive.member)
+            content = member.read(archive.offset + size + 1) if member else b''
+    except (tarfile.TarError, KeyError, EOFError, zlib.error) as error:
+        msg = f'{url} has no {archive.member} ({error}): expected the package of its publisher'
+        raise ModelError(msg) from None
+    return content[archive.offset :]
 
 
 def _see_sum(entry: ModelFile, url: str, digest: str, count: int) -> None:

@@ -254,7 +254,7 @@ def test_a_detector_that_cannot_be_used_is_one_line(
     picture = folder / '0.png'
     assert 'cannot be loaded as an ONNX' in error_of(capsys, folder, *detector, picture)
     message = error_of(capsys, folder, *detector, red_lamps, '--threshold', '7')
-    assert '--threshold is 7.0: expected 0.01 to 1' in message
+    assert '--threshold is 7.0: expected 0 to 1' in message
     assert '--perceiver detector' in error_of(capsys, folder, '--detector', red_lamps)
 
 

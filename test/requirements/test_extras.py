@@ -21,7 +21,19 @@ from test.test_architecture import imports_at_start, ROOMS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-FEATURES = ['serve', 'train', 'sim', 'detector', 'fleet', 'view', 'review', 'bt', 'mcp', 'gpu']
+FEATURES = [
+    'serve',
+    'train',
+    'sim',
+    'detector',
+    'tflite',
+    'fleet',
+    'view',
+    'review',
+    'bt',
+    'mcp',
+    'gpu',
+]
 PYTHONS = ('3.10', '3.11', '3.12', '3.13')
 OF_THE_SYSTEM = {'numpy', 'opencv-python-headless', 'scipy', 'wordllama'}
 # Of the reader of questions, imported where one is read; of wordllama only the files are used.

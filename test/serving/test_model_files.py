@@ -137,7 +137,7 @@ def test_what_is_no_url_or_no_folder(tmp_path: Path) -> None:
 def test_every_file_states_what_a_user_needs() -> None:
     for entry in MODEL_FILES.values():
         assert entry.url.startswith('https://')
-        assert entry.file_name.endswith(('.onnx', '.gguf'))
+        assert entry.file_name.endswith(('.onnx', '.tflite', '.gguf'))
         assert len(entry.sha256) == 64
         assert entry.licence == 'Apache-2.0'
         assert entry.size > 1_000_000

@@ -201,7 +201,9 @@ class ClassicalPerceiver:
         return self._with_items(replace(delta, kind=kind, action=action, motion=motion), items)
 
     def _with_items(self, delta: SemanticDelta, items: list[Item]) -> SemanticDelta:
-        largest = tuple(items[: self.config.max_items])
+        # What is sure comes first; sorting keeps the largest of each first.
+        ordered = sorted(items, key=lambda item: item.is_doubtful)
+        largest = tuple(ordered[: self.config.max_items])
         return replace(delta, items=largest, change=change_text(largest))
 
     def _motion(self, earlier: Keyframe, later: Keyframe) -> Motion:

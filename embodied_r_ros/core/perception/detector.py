@@ -1,28 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An object detector in an ONNX file: an image in, things with names and boxes out.
+"""Object detectors in ONNX and TFLite files: an image in, things with names and boxes out.
 
 `DetectorPerceiver` is the classical perceiver, with names for what a detector knows.
 """
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass, replace
 from functools import lru_cache
+import hashlib
+from itertools import chain
 from pathlib import Path
 import threading
 from typing import Any, TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.common.errors import ConfigError, ModelError
-from embodied_r_ros.common.settings import parse_yaml, setting, Settings
-from embodied_r_ros.common.untrusted import as_label
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.core.chat.settings import file_sum
 from embodied_r_ros.core.perception.classical import ClassicalPerceiver
 from embodied_r_ros.core.perception.detector_outputs import layout_of, read_outputs
 from embodied_r_ros.core.perception.fusion import fused_objects, without
-from embodied_r_ros.core.types.deltas import ModelInfo, Rung
-from embodied_r_ros.core.types.vocabulary import COCO, COCO_NUMBERED, Detection
+from embodied_r_ros.core.perception.networks import MAX_LIST_BYTES, open_network, read_names
+from embodied_r_ros.core.perception.trust import confidence_of
+from embodied_r_ros.core.types.deltas import ModelInfo, Rung, SURE
+from embodied_r_ros.core.types.vocabulary import COCO, COCO_NUMBERED, Detection, OBJECTRON
 import numpy as np
 import yaml
 
@@ -36,10 +38,8 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.types.keyframes import Keyframe
     from numpy.typing import NDArray
 
-_DEFAULT_SIDE_PX = 640  # of an input that takes any size
-_MAX_SIDE_PX = 4096
+_LEAST_SCORE = 0.05  # weaker boxes are none
 _GREY = 114  # beside a picture that does not fill the input
-_MAX_LIST_BYTES = 1_000_000
 _ONE_THING = 0.85  # boxes of two classes that overlap more are of one thing
 _IMAGENET = (np.array([123.675, 116.28, 103.53]), np.array([58.395, 57.12, 57.375]))  # RGB
 # What a network takes: order of channels, and what is subtracted from and divides 0..255.
@@ -48,31 +48,38 @@ PIXELS: dict[str, tuple[str, Any, Any]] = {
     'rgb': ('rgb', 0.0, 1.0),
     'bgr_unit': ('bgr', 0.0, 255.0),
     'rgb_unit': ('rgb', 0.0, 255.0),
+    'rgb_signed': ('rgb', 127.5, 127.5),
     'bgr_imagenet': ('bgr', _IMAGENET[0][::-1], _IMAGENET[1][::-1]),
     'rgb_imagenet': ('rgb', *_IMAGENET),
 }
 FITS = ('corner', 'centre', 'stretch')
-_LISTS = {'coco': COCO, 'coco91': COCO_NUMBERED}
-_KINDS = {
-    'tensor(float)': np.float32,
-    'tensor(float16)': np.float16,
-    'tensor(double)': np.float64,
-    'tensor(uint8)': np.uint8,
-}
+_LISTS = {'coco': COCO, 'coco91': COCO_NUMBERED, 'objectron': OBJECTRON}
 
 
 @dataclass(frozen=True)
 class DetectorConfig(Settings):
     """Which detector looks at keyframes, and what counts as found."""
 
-    model: str = setting('', 'path of an ONNX file', read_only=True)
-    classes: str = setting(
+    model: str = setting(
         '',
-        'names of the classes: a file with one a line, or YAML; coco, coco91; empty: those of the '
-        'model, or of COCO where it tells as many apart',
+        'path of an ONNX or TFLite file, or of several with commas between, which all look',
         read_only=True,
     )
-    threshold: float = setting(0.4, 'least score of what is in view', between=(0.01, 1))
+    classes: str = setting(
+        '',
+        'names of the classes: a file with one a line, or YAML; coco, coco91, objectron; empty: '
+        'those of the model, or the list that is as long; of several, likewise with commas',
+        read_only=True,
+    )
+    threshold: float = setting(
+        0.0,
+        'score from which on a name is sure; below, it is doubtful; 0: as was measured for its '
+        'class and kind of network, else 0.4',
+        between=(0, 1),
+    )
+    unnamed: bool = setting(
+        False, 'patches of one colour that no detector names are items too, as without a detector'
+    )
     overlap: float = setting(
         0.5, 'of two boxes of one class that overlap more, the weaker is left out', between=(0, 1)
     )
@@ -97,63 +104,93 @@ class DetectorConfig(Settings):
         0, 'threads that compute; 0: one per core', between=(0, 256), read_only=True
     )
 
-
-class Detector:
-    """A loaded detector. Safe for use from several threads; one image is looked at at a time."""
-
-    def __init__(self, config: DetectorConfig) -> None:
-        """Load the model and let it look once, which shows the layout of its outputs.
+    def files(self) -> list[tuple[Path, str]]:
+        """The files, and the names of the classes of each.
 
         Raises:
-            ConfigError: onnxruntime is not installed, or the file, its outputs or its classes
-                cannot be used.
+            ConfigError: There are several names for one file, or too few.
+        """
+        paths = [Path(part.strip()).expanduser() for part in self.model.split(',')]
+        classes = [part.strip() for part in self.classes.split(',')]
+        if len(classes) not in {1, len(paths)} or (self.classes and len(classes) < len(paths)):
+            msg = (
+                f'classes is {self.classes!r}, for {len(paths)} files: expected one for each, in '
+                'their order, with commas between; empty where a file has its own'
+            )
+            raise ConfigError(msg)
+        return list(zip(paths, classes * (len(paths) // len(classes)), strict=True))
+
+
+class Detector:
+    """Loaded detectors. Safe for use from several threads; one image is looked at at a time."""
+
+    def __init__(self, config: DetectorConfig) -> None:
+        """Load the files and let each look once, which shows the layout of its outputs.
+
+        Raises:
+            ConfigError: A library is not installed, or a file, its outputs or its classes cannot
+                be used.
         """
         self.config = config
-        self._path = Path(config.model).expanduser()
-        self._session = _open_session(self._path, config)
+        files = config.files()
         self._lock = threading.Lock()
-        self._input, self._sizes = _inputs(self._session, self._path)
-        self._is_channels_last = _is_channels_last(self._input.shape)
-        self._size = _input_size(self._input.shape)
-        self._outputs = [output.name for output in self._session.get_outputs()]
-        names = _names(config.classes) or _names_of_model(self._session)
-        self._pixels = PIXELS['rgb_unit' if config.pixels == 'auto' else config.pixels]
-        try:
-            blank = self._run(np.full((*self._size, 3), _GREY, np.uint8))
-        except ModelError as error:
-            msg = f'{self._path}: {error}'
-            raise ConfigError(msg) from None
-        try:
-            self.layout = layout_of([array.shape for array in blank], self._size, len(names))
-        except ConfigError as error:
-            msg = f'{self._path}: {error}'
-            raise ConfigError(msg) from None
-        if config.pixels == 'auto':
-            self._pixels = PIXELS[self.layout.pixels]
-        self._fit = self.layout.fit if config.fit == 'auto' else config.fit
-        self.classes = _see_names(names or _usual_names(self.layout.classes), self)
-        self.digest = f'sha256:{file_sum(self._path)}'
+        self._readers = [_Reader(path, classes, config) for path, classes in files]
+        self.name = '+'.join(path.stem for path, _ in files)
+        sums = [file_sum(path) for path, _ in files]
+        whole = hashlib.sha256(''.join(sums).encode()).hexdigest()
+        self.digest = f'sha256:{sums[0] if len(sums) == 1 else whole}'
 
     @property
-    def name(self) -> str:
-        """Name of the file, without its ending."""
-        return self._path.stem
+    def classes(self) -> tuple[str, ...]:
+        """Names of what it knows."""
+        names = (name for reader in self._readers for name in reader.classes if name)
+        return tuple(dict.fromkeys(names))
 
     def detect(self, image: NDArray[np.uint8], least: float = 0.0) -> list[Detection]:
         """Find things, the surest first.
 
         Args:
             image: BGR, uint8, (H, W, 3).
-            least: Least score; 0: that of the settings.
+            least: Least confidence; 0: what is sure.
 
         Raises:
-            ModelError: The network failed.
+            ModelError: A network failed.
         """
+        with self._lock:
+            found = [reader.detect(image, least or SURE) for reader in self._readers]
+        things = sorted(chain(*found), key=lambda one: -one.score)
+        return things[: self.config.max_things]
+
+
+class _Reader:
+    """One file: what it takes, and how its outputs are to be read."""
+
+    def __init__(self, path: Path, classes: str, config: DetectorConfig) -> None:
+        self._config = config
+        self._source = str(path)
+        self._network = open_network(path, config.device, config.threads)
+        self._size = self._network.size
+        names = _names(classes) or self._network.names
+        self._pixels = PIXELS['rgb_unit' if config.pixels == 'auto' else config.pixels]
+        try:
+            blank = self._run(np.full((*self._size, 3), _GREY, np.uint8))
+            self._layout = layout_of([array.shape for array in blank], self._size, len(names))
+        except (ConfigError, ModelError) as error:
+            msg = f'{path}: {error}'
+            raise ConfigError(msg) from None
+        if config.pixels == 'auto':
+            self._pixels = PIXELS[self._layout.pixels]
+        self._fit = self._layout.fit if config.fit == 'auto' else config.fit
+        count = self._layout.classes
+        self.classes = _see_names(names or _usual_names(count), count, path)
+
+    def detect(self, image: NDArray[np.uint8], least: float) -> list[Detection]:
+        """Find things, the surest first (see `Detector.detect`)."""
         height, width = image.shape[:2]
         network_input, scale, offset = _place(image, self._size, self._fit)
-        candidates = read_outputs(self.layout, self._run(network_input), self._outputs, self._size)
-        threshold = least or self.config.threshold
-        numbers = _strongest(candidates, threshold, self.config.overlap)
+        outputs = self._run(network_input)
+        candidates = read_outputs(self._layout, outputs, self._network.outputs, self._size)
+        numbers = _strongest(candidates, _LEAST_SCORE, self._config.overlap)
         boxes = (candidates.boxes[numbers].reshape(-1, 2, 2) - offset) / scale
         boxes = np.clip(boxes, 0, (width, height)).reshape(-1, 4)
         detections = []
@@ -161,9 +198,14 @@ class Detector:
             label = self._label(int(candidates.classes[number]))
             left, top, right, bottom = (float(value) for value in box)
             if label and right - left >= 1 and bottom - top >= 1:
-                score = min(1.0, float(candidates.scores[number]))
-                detections.append(Detection(label, score, (left, top, right, bottom)))
-        return detections[: self.config.max_things]
+                score = self._confidence(label, min(1.0, float(candidates.scores[number])))
+                if score >= least:
+                    edges = left, top, right, bottom
+                    detections.append(Detection(label, score, edges, self._source))
+        return detections
+
+    def _confidence(self, label: str, score: float) -> float:
+        return confidence_of(score, self._layout.name, label, self._config.threshold)
 
     def _label(self, number: int) -> str:
         """Name of a class; empty: it has none, and the thing is left out."""
@@ -177,93 +219,7 @@ class Detector:
         """
         order, mean, spread = self._pixels
         pixels = (network_input if order == 'bgr' else network_input[..., ::-1]).astype(np.float32)
-        pixels = (pixels - np.float32(mean)) / np.float32(spread)
-        if not self._is_channels_last:
-            pixels = pixels.transpose(2, 0, 1)
-        kind = _KINDS[self._input.type]
-        feed = {self._input.name: np.ascontiguousarray(pixels[None], kind)}
-        if self._sizes is not None:
-            sizes = [[self._size[1], self._size[0]]]
-            integer = np.int32 if 'int32' in self._sizes.type else np.int64
-            feed[self._sizes.name] = np.array(sizes, integer)
-        try:
-            with self._lock:
-                outputs: list[NDArray[Any]] = self._session.run(self._outputs, feed)
-        except Exception as error:  # onnxruntime has a family of its own, without a common base
-            msg = f'the detector failed: {" ".join(str(error).split())[:300]}'
-            raise ModelError(msg) from error
-        return outputs
-
-
-def _open_session(path: Path, config: DetectorConfig) -> Any:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        msg = f'detectors need the library onnxruntime ({error}): pip install onnxruntime'
-        raise ConfigError(msg) from None
-    if not path.is_file():
-        what = 'is a folder' if path.is_dir() else 'is not there'
-        msg = f'{path} {what}: expected an ONNX file (embodied-r models fetch detector)'
-        raise ConfigError(msg)
-    providers = ['CPUExecutionProvider']
-    if config.device == 'cuda':
-        if 'CUDAExecutionProvider' not in onnxruntime.get_available_providers():
-            msg = "device is 'cuda', and onnxruntime has no CUDA: pip install onnxruntime-gpu"
-            raise ConfigError(msg)
-        providers.insert(0, 'CUDAExecutionProvider')
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = config.threads
-    options.log_severity_level = 3  # errors; others would stand between lines of output
-    try:
-        return onnxruntime.InferenceSession(str(path), options, providers=providers)
-    except Exception as error:  # onnxruntime has a family of its own, without a common base
-        why = ' '.join(str(error).split())[:200]
-        msg = f'{path} cannot be loaded as an ONNX model: {_hint(path)}{why}'
-        raise ConfigError(msg) from None
-
-
-def _hint(path: Path) -> str:
-    """What a file is that is no model, where that is known."""
-    with path.open('rb') as file:
-        start = file.read(64)
-    if start.startswith(b'version https://git-lfs'):
-        return 'it is a pointer of Git LFS (git lfs pull fetches the file). '
-    return 'it is a web page. ' if start.lstrip().startswith(b'<') else ''
-
-
-def _inputs(session: Any, path: Path) -> tuple[Any, Any]:
-    """The input for the image, and that for its size, where there is one.
-
-    Raises:
-        ConfigError: There are others.
-    """
-    inputs = session.get_inputs()
-    images = [entry for entry in inputs if len(entry.shape) == 4 and 3 in entry.shape[1:]]
-    others = [entry for entry in inputs if entry not in images]
-    are_sizes = all(len(o.shape) == 2 and o.shape[1] == 2 and 'int' in o.type for o in others)
-    is_known = len(images) == 1 and images[0].type in _KINDS
-    if not is_known or len(others) > 1 or not are_sizes:
-        inputs_text = ', '.join(f'{entry.name} {entry.type} {entry.shape}' for entry in inputs)
-        msg = (
-            f'{path} has the inputs {inputs_text}: expected one image of numbers, (1, 3, H, W) or '
-            '(1, H, W, 3), and at most its size, (1, 2)'
-        )
-        raise ConfigError(msg)
-    return images[0], others[0] if others else None
-
-
-def _is_channels_last(shape: Sequence[Any]) -> bool:
-    return bool(shape[1] != 3 and shape[3] == 3)
-
-
-def _input_size(shape: Sequence[Any]) -> tuple[int, int]:
-    """Height and width [px]; the usual ones where the model takes any."""
-    sides = shape[1:3] if _is_channels_last(shape) else shape[2:4]
-    fixed = [
-        side if isinstance(side, int) and 0 < side <= _MAX_SIDE_PX else _DEFAULT_SIDE_PX
-        for side in sides
-    ]
-    return fixed[0], fixed[1]
+        return self._network.run((pixels - np.float32(mean)) / np.float32(spread))
 
 
 def _place(
@@ -325,72 +281,42 @@ def _names(classes: str) -> tuple[str, ...]:
     path = Path(classes).expanduser()
     try:
         with path.open('rb') as file:
-            text = file.read(_MAX_LIST_BYTES).decode()
-        if path.suffix in {'.yaml', '.yml', '.json'}:
-            names = _texts_of(parse_yaml(text))
-        else:
-            names = [line.strip() for line in text.splitlines()]
+            names = read_names(file.read(MAX_LIST_BYTES).decode(), path.suffix)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         msg = f'classes is {classes!r}: {" ".join(str(error).split())}'
         raise ConfigError(msg) from None
-    while names and not names[-1]:
-        names.pop()
     if not any(names):
         msg = f'{path} holds no names: expected one a line, or YAML with a list or numbers of them'
         raise ConfigError(msg)
-    return tuple(as_label(name) for name in names)
-
-
-def _texts_of(value: Any) -> list[str]:
-    """Names of a list, or of numbers with names, also below `names`; empty: neither."""
-    if isinstance(value, dict) and isinstance(value.get('names'), dict | list):
-        value = value['names']
-    if isinstance(value, dict):
-        numbers = {int(key): name for key, name in value.items() if str(key).isdecimal()}
-        if len(numbers) < len(value) or max(numbers, default=0) > _MAX_LIST_BYTES:
-            return []
-        value = [numbers.get(number, '') for number in range(max(numbers, default=-1) + 1)]
-    are_names = isinstance(value, list) and all(isinstance(name, str) for name in value)
-    return list(value) if are_names else []
-
-
-def _names_of_model(session: Any) -> tuple[str, ...]:
-    """The names in the model's metadata, as Ultralytics and others write them; empty: none."""
-    text = session.get_modelmeta().custom_metadata_map.get('names', '')
-    try:
-        return tuple(as_label(name) for name in _texts_of(ast.literal_eval(text)))
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return ()
+    return names
 
 
 def _usual_names(count: int) -> tuple[str, ...]:
-    """Names of COCO, where a model tells as many classes apart; 90 are 91 without the first."""
-    lists = {len(COCO): COCO, len(COCO_NUMBERED): COCO_NUMBERED, 90: COCO_NUMBERED[1:]}
+    """The list of as many classes; 90 are those of COCO without the first."""
+    lists = {len(names): names for names in _LISTS.values()} | {90: COCO_NUMBERED[1:]}
     return lists.get(count, ())
 
 
-def _see_names(names: tuple[str, ...], detector: Detector) -> tuple[str, ...]:
-    """The names of a detector's classes.
+def _see_names(names: tuple[str, ...], count: int, path: Path) -> tuple[str, ...]:
+    """The names of the classes of a file that tells so many apart.
 
     Raises:
-        ConfigError: There are none, or not as many as it tells apart.
+        ConfigError: There are none, or not as many.
     """
-    count = detector.layout.classes
     if names and count in {0, len(names)}:
         return names
-    model = detector.config.model
     if names:
-        msg = f'{model} tells {count} classes apart, and there are {len(names)} names for them'
+        msg = f'{path} tells {count} classes apart, and there are {len(names)} names for them'
     elif count:
-        msg = f'{model} tells {count} classes apart and names none: give a file of their names'
+        msg = f'{path} tells {count} classes apart and names none: give a file of their names'
     else:
-        msg = f'{model} names no classes: give a file of their names, or coco or coco91'
+        msg = f'{path} names no classes: give a file of their names, or coco or coco91'
     raise ConfigError(msg)
 
 
 _CACHED_IMAGES = 4
-# What scores so much of the threshold still tells that a thing did not leave.
-_UNSURE = 0.5
+# Confidence from which on a name is told, and from which on it shows that a thing did not leave.
+_TOLD, _UNSURE = 0.35, 0.2
 _CHECK_SIDE_PX = 64
 
 
@@ -443,19 +369,21 @@ class DetectorPerceiver(ClassicalPerceiver):
         view = super().view(keyframe)
         # One image is the later one of a pair and the earlier one of the next, in another thread.
         with self._look_lock:
-            own = self._detections(keyframe.image)
-        threshold = self._detector.config.threshold if self._detector else 0.0
+            found = [*self._detections(keyframe.image)]
         # Others have thresholds of their own.
-        strong = [*(self._boxes_of(keyframe) if self._boxes_of else ())]
-        strong += [one for one in own if one.score >= threshold]
-        weak = [one for one in own if one.score < threshold]
+        others = self._boxes_of(keyframe) if self._boxes_of else ()
+        found += [replace(one, score=max(one.score, SURE)) for one in others]
         image, intrinsics = self._image(keyframe.image), self._intrinsics(keyframe)
-        objects = fused_objects(strong, view.objects, image, intrinsics)
-        unsure = fused_objects(weak, (), image, intrinsics)
+        has_patches = self._detector is None or self._detector.config.unnamed
+        things = fused_objects(found, view.objects, image, intrinsics)
+        objects = [one for one in things if one.confidence >= _TOLD or not one.name]
+        unsure = [one for one in things if one.name and one not in objects]
+        if not has_patches:
+            # Where a detector looked, a colour is that of a thing with a name, or says nothing.
+            objects = [one for one in objects if one.name]
         return replace(view, objects=objects, unsure=without(unsure, objects))
 
     def _detect(self, encoded: EncodedImage) -> tuple[Detection, ...]:
         if self._detector is None:
             return ()
-        least = self._detector.config.threshold * _UNSURE
-        return tuple(self._detector.detect(self._image(encoded), least))
+        return tuple(self._detector.detect(self._image(encoded), _UNSURE))

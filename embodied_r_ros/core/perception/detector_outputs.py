@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outputs of ONNX detectors as boxes, scores and classes, recognised by their shapes.
+"""The outputs of detectors as boxes, scores and classes, recognised by their shapes.
 
 Detectors agree on no layout, and their files do not name one. Grids of anchor-free detectors are
 told by their number of cells, which follows from the size of the input; the others by how many
@@ -27,6 +27,13 @@ _MAX_DECODED = 8.0  # middle of the offsets of a raw grid; decoded ones are pixe
 _NORMALISED = 1.5  # boxes up to here are shares of the input
 _NO_OBJECT = {92: 91, 82: 81, 81: 80}  # logits -> classes, where the last is "no object"
 _BINS = {4 * 8, 4 * 11, 4 * 17}  # of the distributions of four sides
+# Single-shot detectors as those with a MobileNet are: strides, sizes of the boxes of each grid as
+# shares of the input, proportions (width by height), and by what offsets are divided.
+_SSD_STRIDES = (16, 32, 64, 128, 256, 512)
+_SSD_SIZES = (0.2, 0.35, 0.5, 0.65, 0.8, 0.95, 1.0)
+_SSD_FIRST = ((0.1, 1.0), (0.2, 2.0), (0.2, 0.5))  # size and proportions in the first grid
+_SSD_PROPORTIONS = (1.0, 2.0, 0.5, 3.0, 1 / 3)
+_SSD_PLACE, _SSD_SIDE = 10.0, 5.0
 _ENTRIES = 6  # of a row of left, top, right, bottom, score, class
 
 
@@ -43,7 +50,7 @@ class BoxCandidates:
 class OutputLayout:
     """How outputs are to be read, and which input goes with them."""
 
-    name: str  # 'yolox', 'anchors', 'yolov8', 'nanodet', 'detr', 'rows' or 'boxes'
+    name: str  # 'yolox', 'anchors', 'yolov8', 'nanodet', 'ssd', 'detr', 'rows' or 'boxes'
     classes: int  # number of classes that it tells apart; 0: the outputs do not say
     pixels: str  # what a network with it usually takes: a key of detector.PIXELS
     fit: str  # 'corner', 'centre' or 'stretch'
@@ -71,7 +78,7 @@ def layout_of(
     if len(grids) == 1 and len(grids[0]) == 2:
         layout = _layout_of_one((grids[0][0], grids[0][1]), size, classes, masks)
     elif len(grids) > 1:
-        layout = _layout_of_heads(grids, size, classes) or _layout_of_several(grids)
+        layout = _layout_of_heads(grids, size, classes) or _layout_of_several(grids, size)
     if layout is None:
         known = ', '.join(_READERS)
         msg = (
@@ -174,7 +181,9 @@ def _layout_of_heads(
     return None
 
 
-def _layout_of_several(shapes: Sequence[tuple[int, ...]]) -> OutputLayout | None:
+def _layout_of_several(
+    shapes: Sequence[tuple[int, ...]], size: tuple[int, int]
+) -> OutputLayout | None:
     """Boxes beside logits, or beside scores and classes."""
     boxes = [shape for shape in shapes if len(shape) == 2 and shape[1] == 4]
     if len(boxes) != 1:
@@ -186,6 +195,8 @@ def _layout_of_several(shapes: Sequence[tuple[int, ...]]) -> OutputLayout | None
         return OutputLayout('boxes', 0, 'rgb_unit', 'stretch')
     if len(wide) == 1 and wide[0][0] == count:
         logits = wide[0][1]
+        if count == len(_ssd_boxes(size)):
+            return OutputLayout('ssd', logits, 'rgb_signed', 'stretch')
         # RT-DETR was trained without normalisation; the others were not.
         pixels = 'rgb_unit' if logits == 80 else 'rgb_imagenet'
         return OutputLayout('detr', _NO_OBJECT.get(logits, logits), pixels, 'stretch')
@@ -306,6 +317,39 @@ def _read_detr(
     return _corners(boxes) * _scale(boxes, size), *_best(probabilities)
 
 
+def _ssd_boxes(size: tuple[int, int]) -> NDArray[np.float64]:
+    """Middle and size of the boxes that offsets are measured from, as shares. Shape (N, 4)."""
+    boxes = []
+    for number, step in enumerate(_SSD_STRIDES):
+        share, following = _SSD_SIZES[number : number + 2]
+        kinds = [*((share, each) for each in _SSD_PROPORTIONS), (math.sqrt(share * following), 1)]
+        rows, columns = (math.ceil(side / step) for side in size)
+        sides = [
+            (s * math.sqrt(p), s / math.sqrt(p)) for s, p in (kinds if number else _SSD_FIRST)
+        ]
+        boxes += [
+            ((column + 0.5) / columns, (row + 0.5) / rows, *side)
+            for row in range(rows)
+            for column in range(columns)
+            for side in sides
+        ]
+    return np.array(boxes)
+
+
+def _read_ssd(
+    layout: OutputLayout, arrays: list[NDArray[Any]], names: list[str], size: tuple[int, int]
+) -> _Read:
+    """Offsets from boxes, rows first, and logits, of which the first class is the background."""
+    offsets = next(array for array in arrays if array.shape[1] == 4)
+    logits = next(array for array in arrays if array is not offsets)
+    boxes = _ssd_boxes(size)
+    middles = offsets[:, [1, 0]] / _SSD_PLACE * boxes[:, 2:] + boxes[:, :2]
+    sides = np.exp(np.minimum(offsets[:, [3, 2]] / _SSD_SIDE, 20)) * boxes[:, 2:]
+    scores, classes = _best(_probabilities(logits)[:, 1:])
+    corners = _corners(np.concatenate([middles, sides], axis=1)) * np.array([size[1], size[0]] * 2)
+    return corners, scores, classes + 1
+
+
 def _read_rows(
     layout: OutputLayout, arrays: list[NDArray[Any]], names: list[str], size: tuple[int, int]
 ) -> _Read:
@@ -353,6 +397,7 @@ _READERS = {
     'anchors': _read_anchors,
     'yolov8': _read_yolov8,
     'nanodet': _read_nanodet,
+    'ssd': _read_ssd,
     'detr': _read_detr,
     'rows': _read_rows,
     'boxes': _read_boxes,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.untrusted import as_label
 from embodied_r_ros.core.perception.coloured_objects import ColouredObject, dominant_colour
+from embodied_r_ros.core.perception.trust import against, together
 from embodied_r_ros.core.types.deltas import ItemStatus
 from embodied_r_ros.core.types.geometry import direction_of_vector, rays_of_pixels, wrap_angle_rad
 from embodied_r_ros.core.types.vocabulary import COLOUR_WORDS, family_of, is_unnamed
@@ -30,6 +31,7 @@ _SAME = 0.4  # intersection over union of a patch and the box around it
 _PART = 0.8  # of a patch that lies in a box, where it belongs to the thing
 _LARGE_PART = 0.15  # of the box that such a patch covers; a smaller one is a thing on a thing
 _TWICE = 0.5  # intersection over union of two boxes of one thing, from two detectors
+_WITHIN = 0.85  # of a box that lies in a surer one of the same name, where it is a part of it
 # Intersection over union from which a model and a detector mean one thing: of things that both
 # call alike, and of things with different names, where the place alone tells.
 _ALIKE_PLACE, _SAME_PLACE = 0.3, 0.6
@@ -55,7 +57,7 @@ def fused_objects(
     intrinsics = intrinsics.scaled(width, height)
     things = []
     left_over = list(coloured)
-    for detection in _without_doubles(detections, width, height):
+    for detection in _distinct(detections, width, height):
         thing = _thing(detection, intrinsics)
         box = thing.box
         if box is None:
@@ -192,24 +194,58 @@ def _is_part(patch: ColouredObject, box: Box) -> bool:
     return common >= _PART * _area(patch.box) and common >= _LARGE_PART * _area(box)
 
 
-def _without_doubles(detections: Sequence[Detection], width: int, height: int) -> list[Detection]:
-    """Detections that can be used, within the image, each thing once, the surest first."""
+def _distinct(detections: Sequence[Detection], width: int, height: int) -> list[Detection]:
+    """Detections that can be used, within the image, each thing once, the surest first.
+
+    What several detectors call alike is surer than by each of them. Where they give one place
+    different names, the surest is left, and is less sure.
+    """
+    sound = [_sound(one, width, height) for one in detections]
+    groups: list[list[Detection]] = []
+    for one in sorted((each for each in sound if each), key=lambda one: -_score(one)):
+        alike = [group for group in groups if family_of(group[0].label) == family_of(one.label)]
+        same = [group for group in alike if overlap_of(group[0].box, one.box) >= _TWICE]
+        if same:
+            same[0].append(one)
+        elif not any(_is_within(one.box, group[0].box) for group in alike):
+            groups.append([one])
     distinct: list[Detection] = []
-    for detection in sorted(detections, key=lambda one: -_score(one)):
-        if not all(map(math.isfinite, detection.box)):
-            continue
-        left, right = (min(max(edge, 0.0), width) for edge in detection.box[::2])
-        top, bottom = (min(max(edge, 0.0), height) for edge in detection.box[1::2])
-        # Labels may come from other programs, and end in prompts.
-        label = as_label(detection.label)
-        sound = replace(detection, label=label, box=(left, top, right, bottom))
-        is_new = all(
-            family_of(label) != family_of(other.label) or overlap_of(sound.box, other.box) < _TWICE
-            for other in distinct
-        )
-        if label and right - left >= 1 and bottom - top >= 1 and is_new:
-            distinct.append(sound)
+    for one in sorted(map(_together, groups), key=lambda one: -_score(one)):
+        rivals = [
+            number
+            for number, other in enumerate(distinct)
+            if other.source != one.source and overlap_of(other.box, one.box) >= _SAME_PLACE
+        ]
+        for number in rivals:
+            other = distinct[number]
+            distinct[number] = replace(other, score=against(other.score, _score(one)))
+        distinct += [] if rivals else [one]
     return distinct
+
+
+def _is_within(box: Box, other: Box) -> bool:
+    """Whether a box is a part of a thing of the same name, as the head of a dog is no dog."""
+    return _common_area(box, other) >= _WITHIN * _area(box)
+
+
+def _together(group: list[Detection]) -> Detection:
+    """One thing of its detections, the surest first: each detector counts once."""
+    by_source = {one.source: one.score for one in reversed(group)}
+    first = group[0]
+    return replace(first, score=together(*by_source.values())) if len(by_source) > 1 else first
+
+
+def _sound(detection: Detection, width: int, height: int) -> Detection | None:
+    """The detection within the image; None: there is none, or it has no name."""
+    if not all(map(math.isfinite, detection.box)):
+        return None
+    left, right = (min(max(edge, 0.0), width) for edge in detection.box[::2])
+    top, bottom = (min(max(edge, 0.0), height) for edge in detection.box[1::2])
+    # Labels may come from other programs, and end in prompts.
+    label = as_label(detection.label)
+    if not label or right - left < 1 or bottom - top < 1:
+        return None
+    return replace(detection, label=label, box=(left, top, right, bottom))
 
 
 def _score(detection: Detection) -> float:

@@ -12,7 +12,8 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ImageError
-from embodied_r_ros.core.types.deltas import Item, ItemStatus, MotionSource, ScaleSource
+from embodied_r_ros.core.perception.trust import by_size, seen_twice
+from embodied_r_ros.core.types.deltas import Item, ItemStatus, MotionSource, ScaleSource, SURE
 from embodied_r_ros.core.types.geometry import (
     rays_of_pixels,
     rotation_from_ypr,
@@ -381,8 +382,10 @@ def items_between(
         old = None if pair.earlier is None else olds[pair.earlier]
         new = None if pair.later is None else news[pair.later]
         is_sure = old in earlier.objects or new in later.objects
-        if old and new is None and is_sure:
-            items.append(_item_alone(old, ItemStatus.LEFT, earlier))
+        if old and new is None:
+            # What was doubtful need not have been there.
+            is_told = is_sure and (not old.name or old.confidence >= SURE)
+            items += [] if not is_told else [_item_alone(old, ItemStatus.LEFT, earlier)]
         elif new and is_sure:
             at_rest = old if pair.status is ItemStatus.VISIBLE else None
             place = _by_depth(new, later) or _by_two_views(at_rest, new, motion)
@@ -392,11 +395,17 @@ def items_between(
 
 
 def _known_of(old: ColouredObject | None, new: ColouredObject) -> ColouredObject:
-    """The newer look at a thing, with what only the older one shows: it may be hidden in part."""
+    """The newer look at a thing, with what only the older one shows: it may be hidden in part.
+
+    Two looks that give it one name are surer than each.
+    """
     if old is None:
         return new
+    confidence = old.confidence if old.name and not new.name else new.confidence
+    if old.name and new.name:
+        confidence = seen_twice(old.confidence, new.confidence)
     colour, shape, name = new.colour or old.colour, new.shape or old.shape, new.name or old.name
-    return replace(new, colour=colour, shape=shape, name=name)
+    return replace(new, colour=colour, shape=shape, name=name, confidence=confidence)
 
 
 def _largest_first(items: list[Item]) -> list[Item]:
@@ -410,6 +419,13 @@ def _item_alone(coloured: ColouredObject, status: ItemStatus, view: ItemView) ->
 
 def _item(coloured: ColouredObject, status: ItemStatus, place: _Range) -> Item:
     distance_m, scale = place
+    confidence = coloured.confidence
+    if coloured.name and math.isfinite(distance_m):
+        sides = (
+            2 * distance_m * math.tan(min(angle, 3.0) / 2)
+            for angle in (coloured.width_rad, coloured.height_rad)
+        )
+        confidence = by_size(confidence, coloured.name, *sides, cut=coloured.is_cut)
     return Item(
         label=item_label(coloured.colour, coloured.shape, coloured.name),
         status=status,
@@ -417,7 +433,7 @@ def _item(coloured: ColouredObject, status: ItemStatus, place: _Range) -> Item:
         elevation_rad=coloured.elevation_rad,
         size_rad=max(coloured.width_rad, coloured.height_rad),
         distance_m=distance_m,
-        confidence=coloured.confidence,
+        confidence=confidence,
         box=coloured.box if status is not ItemStatus.LEFT else None,
         scale=scale,
     )

@@ -53,7 +53,11 @@ class FactBook:
         """
         self.scene = scene
         self.labels = scene.labels
-        self.items = {n: delta.items for n, delta in enumerate(scene.deltas, 1)}
+        # What is doubtful proves nothing.
+        self.items = {
+            n: tuple(item for item in delta.items if not item.is_doubtful)
+            for n, delta in enumerate(scene.deltas, 1)
+        }
         self.steps = {n: parse_action(d.action) or [] for n, d in enumerate(scene.deltas, 1)}
         self.began_ns = scene.deltas[0].stamp_ns if scene.deltas else scene._began_ns
         self.times = {n: self._since(d.stamp_ns) for n, d in enumerate(scene.deltas, 1)}

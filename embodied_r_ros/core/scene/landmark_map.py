@@ -186,12 +186,13 @@ class LandmarkMap:
             part.item_scales[one.item.scale] += 1
             record = part.records[partners[row]] if row in partners else None
             if record is None:
-                rest.append(one)
+                rest += [] if one.item.is_doubtful else [one]
                 continue
             (record.move if _shows_move(one) else record.see)(one)
             claimed[record.id] = record
         self._take_moved(delta, rest, claimed, sight)
-        unplaced = self._take_rays([o for o in items if not o.sighting.is_placed], claimed)
+        rays = self._take_rays([o for o in items if not o.sighting.is_placed], claimed)
+        unplaced = [one for one in rays if not one.item.is_doubtful]
         for one in rest:
             if one.item.status is ItemStatus.MOVED and one.sighting.is_cut:
                 continue  # known by its pair of keyframes, and not where it seems to be

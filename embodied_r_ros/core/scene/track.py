@@ -149,10 +149,10 @@ def _motion_of(
 
 
 def sights_of(deltas: Sequence[SemanticDelta], stands: dict[int, Stand]) -> list[ItemSight]:
-    """What was in view at each delta, oldest first; what has left is not in view."""
+    """What was in view at each delta, oldest first; what has left or is doubtful is not."""
     return [
         ItemSight(item, stands.get(index), delta.stamp_ns, delta.to_id, index + 1)
         for index, delta in enumerate(deltas)
         for item in delta.items
-        if item.status is not ItemStatus.LEFT
+        if item.status is not ItemStatus.LEFT and not item.is_doubtful
     ]

@@ -15,6 +15,7 @@ from embodied_r_ros.core.types.geometry import (
     vector_of_direction,
     yaw_pitch_roll,
 )
+from embodied_r_ros.core.types.vocabulary import is_unnamed
 import numpy as np
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 NAN = math.nan
 Box = tuple[float, float, float, float]
+SURE = 0.5  # confidence from which on a name is told as one
 CANNOT_TELL = 'cannot tell'  # the action of a motion that is not known
 
 
@@ -116,6 +118,11 @@ class Item:
     # Left, top, right, bottom in the newer keyframe, as shares of width and height, 0..1.
     box: Box | None = None
     scale: ScaleSource = ScaleSource.UNKNOWN  # what the distance rests on
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether its name is told, and may well be wrong: nothing must rest on it alone."""
+        return self.confidence < SURE and not is_unnamed(self.label)
 
     @property
     def position(self) -> tuple[float, float, float] | None:
@@ -363,10 +370,13 @@ def direction_text(bearing_rad: float, elevation_rad: float) -> str:
 def item_text(item: Item) -> str:
     """An item in words: label, direction, then distance, or apparent size where that is all.
 
+    "Maybe" is before the label of what is doubtful.
+
     "Wide" is the larger of the angles covered across and up, as `Item.size_rad` is: neither
     messages nor rows carry a width, and models were trained on this word.
     """
-    words = [item.label, direction_text(item.bearing_rad, item.elevation_rad)]
+    label = f'maybe {item.label}' if item.is_doubtful else item.label
+    words = [label, direction_text(item.bearing_rad, item.elevation_rad)]
     if math.isfinite(item.distance_m):
         words.append(f'{item.distance_m:.1f} m')
     elif math.isfinite(item.size_rad):

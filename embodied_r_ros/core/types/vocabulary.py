@@ -130,6 +130,7 @@ class Detection:
     score: float  # 0..1
     # Left, top, right, bottom [px of the image]; the left edge of its first pixel is at 0.
     box: tuple[float, float, float, float]
+    source: str = ''  # which of several detectors
 
 
 # The classes of COCO, in the order of their numbers. Detectors give either the 80 that are used or
@@ -150,13 +151,24 @@ _UNUSED = (0, 12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
 _USED = iter(COCO)
 COCO_NUMBERED = tuple('' if number in _UNUSED else next(_USED) for number in range(91))
 
+# The classes of the detector of MediaPipe's Objectron, of Open Images, in the order of their
+# numbers, with the names that COCO has for them.
+OBJECTRON = (
+    '', 'bicycle', 'boot', 'laptop', 'person', 'chair', 'cow', 'desk', 'cat', 'mouse', 'monitor',
+    'box', 'cup', 'cup', 'exercise bike', 'table', 'bottle', 'high heels', 'vehicle', 'shoe',
+    'dog', 'book', 'camera', 'car',
+)  # fmt: skip
+_CLASSES = {*COCO, *OBJECTRON}
+
 # Classes that one detector takes for one another from one view to the next.
 _ALIKE = (
-    ('car', 'truck', 'bus', 'train'),
-    ('bicycle', 'motorcycle'),
+    ('car', 'truck', 'bus', 'train', 'vehicle'),
+    ('bicycle', 'motorcycle', 'exercise bike'),
     ('cup', 'bottle', 'wine glass', 'vase', 'bowl'),
     ('chair', 'couch', 'bench', 'bed'),
-    ('tv', 'laptop'),
+    ('tv', 'laptop', 'monitor'),
+    ('dining table', 'table', 'desk'),
+    ('shoe', 'boot', 'high heels'),
     ('microwave', 'oven', 'toaster', 'refrigerator'),
     ('backpack', 'handbag', 'suitcase'),
     ('cell phone', 'remote', 'mouse', 'keyboard', 'book'),
@@ -172,7 +184,8 @@ STANDING = {
     'bus': (14.0, 4.5), 'truck': (14.0, 4.5), 'bench': (3.0, 1.3), 'cat': (0.8, 0.6),
     'dog': (1.3, 1.1), 'horse': (3.0, 2.4), 'sheep': (1.6, 1.2), 'cow': (3.0, 1.8),
     'suitcase': (0.9, 1.1), 'chair': (1.2, 1.5), 'couch': (3.5, 1.3), 'potted plant': (1.2, 2.0),
-    'bed': (3.0, 1.5), 'dining table': (3.0, 1.3), 'toilet': (0.8, 1.2), 'oven': (1.0, 1.3),
+    'bed': (3.0, 1.5), 'dining table': (3.0, 1.3), 'table': (3.0, 1.3), 'desk': (3.0, 1.3),
+    'toilet': (0.8, 1.2), 'oven': (1.0, 1.3),
     'refrigerator': (1.2, 2.1), 'fire hydrant': (0.7, 1.1), 'parking meter': (0.6, 1.8),
 }  # fmt: skip
 
@@ -180,10 +193,10 @@ _UNNAMED = (0.65, 1.1)  # what is only a colour may stand on the floor if it is 
 
 
 def class_of(label: str) -> str:
-    """The class of COCO that a label ends with, as 'red chair' does; else the label."""
+    """The class that a label ends with, as 'red chair' does; else the label."""
     words = label.split()
     endings = (' '.join(words[start:]) for start in range(len(words)))
-    return next((ending for ending in endings if ending in COCO), label)
+    return next((ending for ending in endings if ending in _CLASSES), label)
 
 
 def family_of(label: str) -> str:

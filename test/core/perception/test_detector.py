@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ConfigError
@@ -164,9 +163,9 @@ def test_a_layout_is_recognised_and_read(case: str, tmp_path: Path) -> None:
     make, layout = LAYOUTS[case]
     path = constant_detector(tmp_path / 'model.onnx', make())
     classes = 'coco' if layout in {'rows', 'boxes'} or case == 'YOLOv8, cells first' else ''
-    detector = Detector(DetectorConfig(str(path), classes=classes))
-    (found,) = detector.detect(GREY)
-    assert detector.layout.name == layout
+    outputs = make()
+    assert layout_of([a.shape for a in outputs.values()], SIZE, 80).name == layout
+    (found,) = Detector(DetectorConfig(str(path), classes, threshold=0.5)).detect(GREY)
     assert found.label == 'cup'
     assert found.score == pytest.approx(0.72, abs=0.02)
     # The image is twice as large as the input, with the same proportions.
@@ -376,9 +375,11 @@ def test_a_model_of_several_images_is_refused_in_one_line(tmp_path: Path) -> Non
 def test_without_onnxruntime_the_remedy_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, 'onnxruntime', None)
+    monkeypatch.setattr('embodied_r_ros.core.perception.networks.find_spec', lambda name: None)
     with pytest.raises(ConfigError, match='pip install onnxruntime'):
         Detector(DetectorConfig(str(tmp_path / 'model.onnx')))
+    with pytest.raises(ConfigError, match='pip install ai-edge-litert'):
+        Detector(DetectorConfig(str(tmp_path / 'model.tflite')))
 
 
 def test_the_digest_is_that_of_the_file(tmp_path: Path) -> None:
