@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.questions.row import Row
 
+CALLS = 'calls'
 _NEAR = 0.95  # 1 less the distances along x, y and z [m]: a position as good as the right one
 
 
@@ -35,7 +36,14 @@ class SftArguments(AskingArguments):
     """What to train, and on what."""
 
     rows: list[str] = field(metadata={'help': 'files of rows'})
-    model: str = field(metadata={'help': 'folder to start from'})
+    model: str = field(metadata={'help': 'folder to start from; or a file in GGUF'})
+    data: str = field(
+        default='rows',
+        metadata={
+            'help': f'{CALLS}: rows are files of training.data.calls', 'choices': ['rows', CALLS]
+        },
+    )  # fmt: skip
+    adapter: str = field(default='', metadata={'help': 'in GGUF, to go on from'})
     reworded_share: float = field(
         default=0.0, metadata={'help': 'share of rows about arms whose task is in other words'}
     )

@@ -19,7 +19,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.chat.cache import cache_key, ReplyCache
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.protocol import ending_problem
-from embodied_r_ros.chat.settings import ChatConfig, is_reader, model_digest
+from embodied_r_ros.chat.settings import ChatConfig, model_digest
 from embodied_r_ros.common.errors import InputError, ModelError
 import PIL.Image
 import torch
@@ -29,6 +29,7 @@ from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 from training.data.vision import load_processor
 from training.run.models import (
     base_folder,
+    is_gguf,
     is_url,
     is_vision_model,
     load_tokenizer,
@@ -100,7 +101,7 @@ def model_identity(model: str) -> str:
         InputError: `model` is neither a URL nor a folder with weights.
         ModelError: The server fails.
     """
-    if is_reader(model):
+    if is_gguf(model):
         return model_digest(Path(model))
     if not is_url(model):
         folder = model_folder(model)

@@ -80,7 +80,7 @@ def manifest_of(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """
     model = settings.get('model', '')
     deciding = {name: value for name, value in settings.items() if name not in _FREE}
-    read = [*settings.get('rows', ()), settings.get('samples', '')]
+    read = [*settings.get('rows', ()), *(settings.get(n, '') for n in ('samples', 'adapter'))]
     contents = {f'sha256 of {file}': file_sha256(Path(file)) for file in read if _is_file(file)}
     start = model_identity(model) if model else ''
     return {'model': start, 'seed': seed, **deciding, **contents}
