@@ -23,14 +23,15 @@ from embodied_r_ros.common.settings import config_from_mapping, read_yaml, setti
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import Sampling
 
-from training.compare import compare
 from training.data.grpo import GrpoArguments
 from training.data.selection import rows_of_split
 from training.data.sft import SftArguments
 from training.data.vision import rows_with_images
+from training.eval.asking import CACHE, draw_rows, opened_cache
+from training.eval.comparison import compare
 from training.eval.figures import interval_text, rate_text
 from training.eval.statistics import interval_over_runs
-from training.evaluate import CACHE, draw_rows, evaluate, opened_cache
+from training.evaluate import evaluate
 from training.run.command import run_command
 from training.run.manifest import refuse_other_run
 from training.run.models import is_complete, is_url, model_folder

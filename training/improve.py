@@ -31,8 +31,8 @@ from training.data.call_rows import read_call_rows, write_call_rows
 from training.data.calls import write_calls
 from training.data.selection import rows_of_split
 from training.data.taught_rows import taught_rows
+from training.eval.asking import draw_rows
 from training.eval.readers import base_of
-from training.evaluate import draw_rows
 from training.gguf_adapter import ADAPTER_FILE
 from training.promote import serving_model, slot_of
 from training.run.command import run_command, run_step

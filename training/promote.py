@@ -39,13 +39,14 @@ from embodied_r_ros.serving.served import served_model
 from embodied_r_ros.types.answers import Sampling
 import numpy as np
 
-from training.compare import compare
 from training.data.selection import rows_of_split
+from training.eval.asking import add_cache_option, CACHE, draw_rows, opened_cache
+from training.eval.comparison import compare
 from training.eval.figures import gain_text
 from training.eval.judging import add_judge_option, judge_of
 from training.eval.readers import base_of
 from training.eval.shadow import read_shadowed, shadow_report
-from training.evaluate import CACHE, draw_rows, evaluate, opened_cache
+from training.evaluate import evaluate
 from training.run.command import run_command
 from training.run.models import is_adapter, merge_adapter, model_folder
 
@@ -553,7 +554,7 @@ def _parser() -> argparse.ArgumentParser:
     add('--token-budget', type=int, default=0, help="of a prompt's scene; 0: the profile's")
     add_judge_option(parser)
     add('--latency-rows', type=int, default=20, help='rows that are timed; 0: do not time')
-    add('--cache', default=CACHE, metavar='DIR', help='as of training.evaluate')
+    add_cache_option(parser, CACHE)
     add(
         '--as-adapter', action='store_true', help='do not merge an adapter: vLLM takes it as it is'
     )

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip('torch')
 
-from training import compare
+from training.eval import comparison as compare
 
 if TYPE_CHECKING:
     from pathlib import Path

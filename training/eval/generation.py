@@ -58,6 +58,7 @@ def generate(
     sampling: Sampling,
     batch_size: int = 32,
     cache: ReplyCache | None = None,
+    token_variable: str = ChatConfig.token_variable,
 ) -> list[str]:
     """Completions of prompts, in their order; equal prompts get the same one.
 
@@ -67,6 +68,7 @@ def generate(
         sampling: How to sample; a temperature of 0 is greedy.
         batch_size: Prompts that a local model takes at once.
         cache: What was generated before, and keeps what is generated now.
+        token_variable: Environment variable with the access token of a server.
 
     Raises:
         InputError: `model` is neither a URL nor a folder with weights, or is to be shown images
@@ -74,7 +76,7 @@ def generate(
         ModelError: The server fails.
     """
     cache = cache or ReplyCache(0)
-    prefix = (model_identity(model), *map(str, astuple(sampling)))
+    prefix = (model_identity(model, token_variable), *map(str, astuple(sampling)))
     keys = {prompt.sha256(): cache_key(*prefix, prompt.sha256()) for prompt in prompts}
     different = {prompt.sha256(): prompt for prompt in prompts}
     texts = {name: text for name in different if (text := cache.get(keys[name])) is not None}
@@ -87,14 +89,16 @@ def generate(
         cache.put(keys[prompt.sha256()], text)
 
     if is_url(model):
-        _from_server(model, [p for p in wanted if p.sha256() not in texts], sampling, keep)
+        client = HttpChatClient(ChatConfig(url=model, token_variable=token_variable))
+        missing = [prompt for prompt in wanted if prompt.sha256() not in texts]
+        _from_server(client, model, missing, sampling, keep)
     elif len(texts) < len(different):
         folder = model_folder(model)
         _from_folder(folder, wanted, sampling, batch_size, keep, texts.keys())
     return [texts[prompt.sha256()] for prompt in prompts]
 
 
-def model_identity(model: str) -> str:
+def model_identity(model: str, token_variable: str = ChatConfig.token_variable) -> str:
     """What decides a model's completions: its digest, or without one its name at its server.
 
     Raises:
@@ -106,20 +110,11 @@ def model_identity(model: str) -> str:
     if not is_url(model):
         folder = model_folder(model)
         return model_digest(*dict.fromkeys([base_folder(folder), folder]))
-    return server_identity(HttpChatClient(ChatConfig(url=model)), model)
-
-
-def server_identity(client: HttpChatClient, url: str) -> str:
-    """What decides the completions of a server, as `model_identity` tells it.
-
-    Raises:
-        ModelError: The server fails.
-    """
-    info = client.info(_INFO_S)
+    info = HttpChatClient(ChatConfig(url=model, token_variable=token_variable)).info(_INFO_S)
     if info.digest:
         return info.digest
-    _say_weights_are_unknown(url, info.name)
-    return f'{url} {info.name} {info.adapter}'
+    _say_weights_are_unknown(model, info.name)
+    return f'{model} {info.name} {info.adapter}'
 
 
 @lru_cache(maxsize=16)  # once for each server
@@ -130,9 +125,9 @@ def _say_weights_are_unknown(url: str, name: str) -> None:
     )
 
 
-def _from_server(url: str, prompts: Sequence[Prompt], sampling: Sampling, keep: Keep) -> None:
-    client = HttpChatClient(ChatConfig(url=url))
-
+def _from_server(
+    client: HttpChatClient, url: str, prompts: Sequence[Prompt], sampling: Sampling, keep: Keep
+) -> None:
     def complete(prompt: Prompt) -> str:
         """Keep a completion, and say why it may be incomplete."""
         chunks = list(client.stream(prompt.request(sampling), _DEADLINE_S))
