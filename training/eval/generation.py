@@ -50,15 +50,16 @@ if TYPE_CHECKING:
 _DEADLINE_S = 600.0
 _INFO_S = 60.0
 _IN_FLIGHT = 8
+_BATCH = 32  # prompts that a local model takes at once
 
 
 def generate(
     model: str,
     prompts: Sequence[Prompt],
     sampling: Sampling,
-    batch_size: int = 32,
     cache: ReplyCache | None = None,
     token_variable: str = ChatConfig.token_variable,
+    identity: str = '',
 ) -> list[str]:
     """Completions of prompts, in their order; equal prompts get the same one.
 
@@ -66,9 +67,9 @@ def generate(
         model: Folder with weights or with an adapter, or URL of a model server.
         prompts: The prompts; all of them with images, or none.
         sampling: How to sample; a temperature of 0 is greedy.
-        batch_size: Prompts that a local model takes at once.
         cache: What was generated before, and keeps what is generated now.
         token_variable: Environment variable with the access token of a server.
+        identity: What decides its completions, where that is known; empty: it is asked.
 
     Raises:
         InputError: `model` is neither a URL nor a folder with weights, or is to be shown images
@@ -76,7 +77,8 @@ def generate(
         ModelError: The server fails.
     """
     cache = cache or ReplyCache(0)
-    prefix = (model_identity(model, token_variable), *map(str, astuple(sampling)))
+    identity = identity or model_identity(model, token_variable)
+    prefix = (identity, *map(str, astuple(sampling)))
     keys = {prompt.sha256(): cache_key(*prefix, prompt.sha256()) for prompt in prompts}
     different = {prompt.sha256(): prompt for prompt in prompts}
     texts = {name: text for name in different if (text := cache.get(keys[name])) is not None}
@@ -94,7 +96,7 @@ def generate(
         _from_server(client, model, missing, sampling, keep)
     elif len(texts) < len(different):
         folder = model_folder(model)
-        _from_folder(folder, wanted, sampling, batch_size, keep, texts.keys())
+        _from_folder(folder, wanted, sampling, keep, texts.keys())
     return [texts[prompt.sha256()] for prompt in prompts]
 
 
@@ -147,7 +149,6 @@ def _from_folder(
     folder: Path,
     prompts: Sequence[Prompt],
     sampling: Sampling,
-    batch_size: int,
     keep: Keep,
     known: Collection[str],
 ) -> None:
@@ -165,8 +166,8 @@ def _from_folder(
         key=lambda pair: (len(pair[0]), pair[0]),
     )
     with tqdm(total=len(texts), desc='completions', leave=False, disable=None) as progress:
-        for start in range(0, len(texts), batch_size):
-            batch = texts[start : start + batch_size]
+        for start in range(0, len(texts), _BATCH):
+            batch = texts[start : start + _BATCH]
             progress.update(len(batch))
             if all(prompt.sha256() in known for _, prompt in batch):
                 continue

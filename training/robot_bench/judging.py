@@ -189,6 +189,7 @@ class OpenJudge:
                 self.sampling,
                 cache=self.cache,
                 token_variable=self.token_variable,
+                identity=self.identity,
             )
 
 
