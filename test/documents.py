@@ -31,7 +31,6 @@ PAGES = [
 CONFIGS = sorted((ROOT / 'training/configs').rglob('*.yaml'))
 # Options that name what a command writes.
 _OUTPUTS = {'--out', '--output_dir', '--json', '--html', '--picture', '--save', '--export'}
-_WRITES_LAST = {'training.release'}
 _MADE_BY_MAKE = {'demo': 'out/demo', 'circle': 'out/circle'}
 _FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir()} - {'embodied_r_msgs'}
 _PROMPT = re.compile(r'^[\w-]+\$ +')
@@ -175,8 +174,6 @@ def outputs_of(command: DocumentCommand) -> set[str]:
     words = command.words
     settings = {k: v for k, v in settings_of(command).items() if f'--{k}' not in words}
     written = {words[i + 1] for i, word in enumerate(words[:-1]) if word in _OUTPUTS}
-    if command.module in _WRITES_LAST:
-        written.add(words[-1])
     if words[0] == 'make':
         written.add(_MADE_BY_MAKE.get(words[1], ''))
     trained = settings.get('train', [])  # of an experiment, which makes what is missing

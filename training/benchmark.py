@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict, dataclass, field, replace
-import json
 from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.core.types.answers import Sampling
 from embodied_r_ros.serving.profiles import reasoner_config
 
+from training.eval.asking import (
+    add_asking_options,
+    add_report_option,
+    draw_rows,
+    opened_cache,
+    write_report,
+)
 from training.eval.benchmarks.multiple_choice import EGOSCHEMA, ERQA, MVBENCH, URBAN_VIDEO_BENCH
 from training.eval.benchmarks.openeqa import OPENEQA
 from training.eval.benchmarks.predictions import (
@@ -44,7 +49,6 @@ from training.eval.benchmarks.scores import (
 from training.eval.benchmarks.vsi_bench import VSI_BENCH
 from training.eval.figures import interval_text
 from training.eval.generation import model_identity
-from training.evaluate import add_budget_option, CACHE, draw_rows, opened_cache
 from training.run.command import run_command
 
 if TYPE_CHECKING:
@@ -102,18 +106,9 @@ def _parser() -> argparse.ArgumentParser:
         '--predictions', type=Path, metavar='FILE.jsonl', help='score lines of id, prediction'
     )
     add('--judge', metavar='DIR_OR_URL', help='model that marks answers, where the rule has one')
-    add('--limit', type=int, default=0, help='so many questions, drawn by the seed; 0: all')
-    add('--seed', type=int, default=0)
-    add_budget_option(parser)
-    add('--max-tokens', type=int, default=Sampling.max_tokens)
-    add(
-        '--cache',
-        default=CACHE,
-        metavar='DIR',
-        help='folder of what was perceived and said before; none: anew (default: %(default)s)',
-    )
+    add_asking_options(parser)
     add('--export', type=Path, metavar='FILE', help='write predictions for the suite of NAME')
-    add('--json', type=Path, metavar='FILE', help='write the report here too')
+    add_report_option(parser)
     return parser
 
 
@@ -165,7 +160,7 @@ def _given_replies(args: argparse.Namespace, ids: Collection[str]) -> Replies:
 def _asked_replies(
     args: argparse.Namespace, questions: Sequence[BenchmarkQuestion], cache: ReplyCache
 ) -> Replies:
-    sampling = Sampling(0.0, 1.0, args.max_tokens, args.seed)
+    sampling = Sampling(0.0, 1.0, args.max_tokens or Sampling.max_tokens, args.seed)
     memory = reasoner_config(args.model, token_budget=args.token_budget).memory()
     about = {
         'model': args.model,
@@ -228,10 +223,7 @@ def _report(args: argparse.Namespace) -> dict[str, Any]:
 def _run(args: argparse.Namespace) -> int:
     _check(args)
     report = _report(args)
-    if args.json:
-        write_whole(
-            args.json, json.dumps(report, indent=2, ensure_ascii=False) + '\n', makes_folder=True
-        )
+    write_report(args.json, report)
     sys.stdout.write(table(report) + '\n')
     for line in _shortfalls(report):
         sys.stderr.write(line + '\n')

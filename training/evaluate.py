@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often a model is right, with its blind baselines: `python -m training.evaluate`.
+"""How often a model is right, with its blind baselines: `python -m training.evaluate [SUITE]`.
 
 Completions are kept as they come, so an evaluation that was cut off goes on where it stopped.
 """
@@ -9,17 +9,12 @@ from __future__ import annotations
 import argparse
 from collections import Counter, defaultdict
 from dataclasses import asdict
-import json
+from importlib import import_module
 from pathlib import Path
-from random import Random
 import sys
-from typing import Any, TYPE_CHECKING, TypeVar
+from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.files import write_whole
-from embodied_r_ros.core.chat.cache import ReplyCache
 from embodied_r_ros.core.chat.settings import is_reader
-from embodied_r_ros.core.scene.memory import MemoryConfig
 from embodied_r_ros.core.types.answers import Sampling
 from embodied_r_ros.data.questions.row import rows_as_asked
 from embodied_r_ros.serving.profiles import READER, reasoner_config
@@ -28,6 +23,13 @@ from training.data.selection import rows_of_split
 from training.data.vision import rows_with_images
 from training.eval.arm_baselines import arm_baselines
 from training.eval.arm_baselines import table as arm_table
+from training.eval.asking import (
+    add_asking_options,
+    add_report_option,
+    draw_rows,
+    opened_cache,
+    write_report,
+)
 from training.eval.figures import interval_text
 from training.eval.generation import generate, model_identity
 from training.eval.grading import (
@@ -44,14 +46,22 @@ from training.run.command import run_command
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from embodied_r_ros.core.chat.cache import ReplyCache
+    from embodied_r_ros.core.scene.memory import MemoryConfig
     from embodied_r_ros.data.questions.row import Row
 
     from training.eval.judging import Judge
 
 
-Item = TypeVar('Item')
-
-CACHE = 'runs/cache'
+# Besides rows of this project: the module of each, and what it is about.
+SUITES = {
+    'arms': ('training.eval.arm_baselines', 'what rows about arms give away unread'),
+    'benchmark': ('training.benchmark', 'a published benchmark by its own rows and scoring'),
+    'compare': ('training.eval.comparison', 'which of two reports is better, paired by row'),
+    'experiment': ('training.experiment', 'models against the first of them, in a YAML file'),
+    'grade': ('training.grade', 'completions that any program wrote'),
+    'open': ('training.robot_bench.evaluate', 'open questions about an arm, judged'),
+}
 
 
 def evaluate(  # noqa: PLR0913, PLR0917
@@ -273,62 +283,25 @@ def _rate(value: float | None) -> str:
     return f'{"-":>6}' if value is None else f'{value:6.1%}'
 
 
-def draw_rows(rows: list[Item], limit: int, seed: int) -> list[Item]:
-    """So many of the rows, drawn at random: the first ones would all be of a few scenes."""
-    return Random(seed).sample(rows, limit) if 0 < limit < len(rows) else rows
-
-
-def add_budget_option(parser: argparse.ArgumentParser) -> None:
-    """Declare how much of a scene a model is asked about."""
-    text = (
-        'tokens that the scene may take in a prompt; default: as the shipped profile that serves '
-        f'the model has it, otherwise {MemoryConfig.token_budget}'
-    )
-    parser.add_argument('--token-budget', type=int, metavar='N', help=text)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog='training.evaluate', description=__doc__)
-    parser.add_argument('--model', required=True, metavar='DIR_OR_URL', help='or ADAPTER.gguf')
-    parser.add_argument('--rows', required=True, type=Path, metavar='FILE')
-    parser.add_argument('--split', help='only rows of this split; default: all rows of the file')
-    parser.add_argument(
-        '--limit', type=int, default=0, help='so many rows, drawn by the seed; 0: all'
+    suites = ''.join(f'\n  {name:<12} {text}' for name, (_, text) in SUITES.items())
+    parser = argparse.ArgumentParser(
+        prog='training.evaluate',
+        description=__doc__,
+        epilog=f'suites (training.evaluate SUITE --help):{suites}',
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument('--seed', type=int, default=0)
-    add_budget_option(parser)
-    parser.add_argument('--temperature', type=float, help='0: greedy; default: likewise')
-    parser.add_argument(
-        '--max-tokens',
-        type=int,
-        metavar='N',
-        help=f'of each completion; default: likewise, otherwise {Sampling.max_tokens}',
-    )
-    parser.add_argument(
-        '--cache',
-        default=CACHE,
-        metavar='DIR',
-        help='folder of what models said before; none: ask anew (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--images', type=Path, metavar='DIR', help='of training.data.vision: show them to a VLM'
-    )
+    add = parser.add_argument
+    add('--model', required=True, metavar='DIR_OR_URL', help='or ADAPTER.gguf')
+    add('--rows', required=True, type=Path, metavar='FILE')
+    add('--split', help='only rows of this split; default: all rows of the file')
+    add_asking_options(parser)
+    add('--temperature', type=float, help='0: greedy; default: likewise')
+    text = 'of training.data.vision: show them to a VLM'
+    add('--images', type=Path, metavar='DIR', help=text)
     add_judge_option(parser)
-    parser.add_argument('--json', type=Path, metavar='FILE', help='write the report here too')
+    add_report_option(parser)
     return parser
-
-
-def opened_cache(folder: str) -> ReplyCache:
-    """What models said before; 'none': nothing, and nothing is kept.
-
-    Raises:
-        InputError: The folder cannot be made.
-    """
-    try:
-        return ReplyCache(0, None if folder == 'none' else Path(folder).expanduser())
-    except OSError as error:
-        msg = f'the cache {folder} cannot be used: {error.strerror}'
-        raise InputError(msg) from None
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -344,15 +317,18 @@ def _run(args: argparse.Namespace) -> int:
     sampling = Sampling(config.temperature, config.top_p, config.max_tokens, args.seed)
     judge, cache = judge_of(args.judge), opened_cache(args.cache)
     report = evaluate(args.model, rows, memory, sampling, cache, judge)
-    if args.json:
-        write_whole(args.json, json.dumps(report, indent=2) + '\n', makes_folder=True)
+    write_report(args.json, report)
     sys.stdout.write(table(report) + '\n')
     return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Evaluate, and print the report."""
-    return run_command(_parser(), _run, arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if words and words[0] in SUITES:
+        suite: int = import_module(SUITES[words[0]][0]).main(words[1:])
+        return suite
+    return run_command(_parser(), _run, words)
 
 
 if __name__ == '__main__':

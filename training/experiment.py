@@ -10,28 +10,25 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict, dataclass, field, replace
-import json
 from pathlib import Path
-import subprocess
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, InputError
-from embodied_r_ros.common.files import write_whole
-from embodied_r_ros.common.processes import tie_command
+from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.common.settings import config_from_mapping, read_yaml, setting, Settings
 from embodied_r_ros.core.scene.memory import MemoryConfig
 from embodied_r_ros.core.types.answers import Sampling
 
-from training.compare import compare
 from training.data.grpo import GrpoArguments
 from training.data.selection import rows_of_split
 from training.data.sft import SftArguments
 from training.data.vision import rows_with_images
+from training.eval.asking import CACHE, draw_rows, opened_cache, write_report
+from training.eval.comparison import compare
 from training.eval.figures import interval_text, rate_text
 from training.eval.statistics import interval_over_runs
-from training.evaluate import CACHE, draw_rows, evaluate, opened_cache
-from training.run.command import run_command
+from training.evaluate import evaluate
+from training.run.command import run_command, run_step
 from training.run.manifest import refuse_other_run
 from training.run.models import is_complete, is_url, model_folder
 
@@ -42,6 +39,7 @@ if TYPE_CHECKING:
 
     Table = tuple[Sequence[str], Sequence[Sequence[Any]]]
 
+_NAMED = {'models', 'rows', 'seeds', 'images'}
 _RECIPES = {'grpo': GrpoArguments, 'sft': SftArguments}
 _KEPT = (
     'n', 'accuracy', 'interval_95', 'format', 'words', 'unknown',
@@ -132,38 +130,27 @@ def read_experiment(path: Path) -> ExperimentConfig:
 
 
 def _experiment(values: Any) -> ExperimentConfig:
-    if not isinstance(values, dict):
-        msg = f'it holds {type(values).__name__}, expected settings'
-        raise ConfigError(msg)
-    return config_from_mapping(ExperimentConfig, {k: _filled(k, v) for k, v in values.items()})
-
-
-def _filled(name: str, value: Any) -> Any:
-    """A value of the YAML file as its setting wants it."""
-    if name == 'train':
-        _expect(name, value, list, 'a list of training runs')
-        return tuple(_nested(TrainingConfig, name, item) for item in value)
-    if name in {'models', 'rows', 'seeds', 'images'}:
-        _expect(name, value, dict, 'names with values')
+    _expect('it', values, dict, 'settings')
+    given = dict(values)
+    for name in _NAMED & values.keys():
+        _expect(name, values[name], dict, 'names with values')
         # YAML takes a bare `true` for a truth value.
-        named = {'true' if key is True else str(key): item for key, item in value.items()}
-        return {key: _filled_item(name, key, item) for key, item in named.items()}
-    return value
+        named = {'true' if k is True else str(k): item for k, item in values[name].items()}
+        given[name] = {key: _item(name, key, item) for key, item in named.items()}
+    if 'train' in values:
+        _expect('train', values['train'], list, 'a list of training runs')
+        for run in values['train']:
+            _expect('train', run, dict, 'settings')
+        given['train'] = [config_from_mapping(TrainingConfig, run) for run in values['train']]
+    return config_from_mapping(ExperimentConfig, given)
 
 
-def _filled_item(name: str, key: str, value: Any) -> Any:
-    if name == 'seeds':
-        texts = [value] if isinstance(value, str) else value
-        for item in texts if isinstance(texts, list) else [texts]:
-            _expect(f'{name}.{key}', item, str, 'a name, or a list of them')
-        return tuple(texts)
-    _expect(f'{name}.{key}', value, str, 'a path or URL')
-    return value
-
-
-def _nested(kind: type[Any], name: str, value: Any) -> Any:
-    _expect(name, value, dict, 'settings')
-    return config_from_mapping(kind, value)
+def _item(name: str, key: str, value: Any) -> Any:
+    """A named value as its setting wants it: a path or URL, or models of a recipe."""
+    texts = value if name == 'seeds' and isinstance(value, list) else [value]
+    for text in texts:
+        _expect(f'{name}.{key}', text, str, 'a path, a URL or a name')
+    return tuple(texts) if name == 'seeds' else value
 
 
 def _expect(name: str, value: Any, wanted: type, words: str) -> None:
@@ -282,22 +269,10 @@ def train(training: TrainingConfig) -> None:
     if not config.exists():
         msg = f'training run {training.output}: there is no file {training.config}'
         raise InputError(msg)
-    command = [
-        sys.executable,
-        '-m',
-        f'training.{training.recipe}',
-        '--config',
-        training.config,
-    ]
-    command += ['--output_dir', training.output]
+    words: list[object] = ['--config', training.config, '--output_dir', training.output]
     for name, value in training.settings.items():
-        values = value if isinstance(value, list) else [value]
-        command += [f'--{name}', *map(str, values)]
-    sys.stderr.write(f'experiment: {training.output} is not there yet: {" ".join(command[1:])}\n')
-    process = subprocess.run(tie_command(command), check=False, stdout=sys.stderr)
-    if process.returncode:
-        msg = f'training run {training.output} ended with exit code {process.returncode}'
-        raise EmbodiedRError(msg)
+        words += [f'--{name}', *(value if isinstance(value, list) else [value])]
+    run_step(f'training.{training.recipe}', *words, stdout=sys.stderr)
 
 
 def tables(report: dict[str, Any]) -> list[Table]:
@@ -348,8 +323,7 @@ def _difference(pair: dict[str, Any]) -> str:
 def _run(args: argparse.Namespace) -> int:
     config = read_experiment(args.config)
     report = run_experiment(config)
-    out = Path(config.out)
-    write_whole(out / 'report.json', json.dumps(report, indent=2) + '\n', makes_folder=True)
+    write_report(Path(config.out, 'report.json'), report)
     for head, lines in tables(report):
         for line in (head, *lines) if lines else ():
             sys.stdout.write('\t'.join(map(str, line)) + '\n')

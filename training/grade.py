@@ -7,7 +7,7 @@ Of a row only id, question, options and solution are needed; of a completion, id
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, replace
+from dataclasses import replace
 import json
 from pathlib import Path
 import sys
@@ -19,57 +19,47 @@ from embodied_r_ros.core.reasoning.question import question_problem
 from embodied_r_ros.core.types.answers import UNKNOWN
 
 from training.data.lines import read_lines
-from training.eval.grading import grade_with_consistency, named_answer
+from training.eval.grading import AskedQuestion, grade_with_consistency, named_answer
 from training.eval.judging import add_judge_option, judge_of
 from training.run.command import run_command
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from training.eval.grading import Grade
 
 
-@dataclass(frozen=True)
-class AskedRow:
-    """What grading needs of a row."""
-
-    id: str
-    question: str
-    options: tuple[str, ...]
-    solution: str
-
-
-def read_asked(path: Path) -> dict[str, AskedRow]:
+def read_asked(path: Path) -> dict[str, AskedQuestion]:
     """Rows by id. A solution may name its option in each of the ways that an answer may.
 
     Raises:
         InputError: A line is not a row, its solution is none of its options, or an id comes twice.
     """
-    rows: dict[str, AskedRow] = {}
+    rows: dict[str, AskedQuestion] = {}
     for place, value in read_lines(
         path, {'id': str, 'question': str, 'options': list, 'solution': str}
     ):
-        row = AskedRow(value['id'], value['question'], tuple(value['options']), value['solution'])
+        row = AskedQuestion(value['question'], tuple(value['options']), value['solution'])
         problem = _options_problem(row) or question_problem(row.question, row.options)
         if not problem:
             row = replace(row, solution=named_answer(row, row.solution))
             problem = _solution_problem(row)
-        if row.id in rows:
-            problem = f'id {row.id!r} comes twice'
+        if value['id'] in rows:
+            problem = f'id {value["id"]!r} comes twice'
         if problem:
             msg = f'{place}: {problem}'
             raise InputError(msg)
-        rows[row.id] = row
+        rows[value['id']] = row
     return rows
 
 
-def _options_problem(row: AskedRow) -> str:
+def _options_problem(row: AskedQuestion) -> str:
     """Why options of a file are no texts; empty: they are."""
     others = [option for option in row.options if not isinstance(option, str)]
     return f'option {others[0]!r} is no text' if others else ''
 
 
-def _solution_problem(row: AskedRow) -> str:
+def _solution_problem(row: AskedQuestion) -> str:
     """Why no answer to a row could be right; empty: one can."""
     allowed = [*map(option_letter, range(len(row.options))), UNKNOWN]
     if not row.options or row.solution in allowed:
@@ -77,8 +67,8 @@ def _solution_problem(row: AskedRow) -> str:
     return f'solution is {row.solution!r}, expected one of {", ".join(allowed)}, or an option'
 
 
-def read_completions(path: Path, rows: dict[str, AskedRow]) -> list[tuple[AskedRow, str]]:
-    """Completions with their rows, in the order of the file.
+def read_completions(path: Path, rows: Collection[str]) -> list[tuple[str, str]]:
+    """Ids of rows and completions of them, in the order of the file.
 
     Raises:
         InputError: A line is not a completion, or is of a row that there is not.
@@ -88,7 +78,7 @@ def read_completions(path: Path, rows: dict[str, AskedRow]) -> list[tuple[AskedR
         if value['id'] not in rows:
             msg = f'{place}: no row has the id {value["id"]!r}: give the rows that were asked'
             raise InputError(msg)
-        pairs.append((rows[value['id']], value['completion']))
+        pairs.append((value['id'], value['completion']))
     if not pairs:
         msg = f'{path} has no completions'
         raise InputError(msg)
@@ -106,13 +96,14 @@ def table(grades: Sequence[Grade]) -> str:
 
 
 def _run(args: argparse.Namespace) -> int:
-    pairs = read_completions(args.completions, read_asked(args.rows))
-    questions, texts = [row for row, _ in pairs], [text for _, text in pairs]
+    rows = read_asked(args.rows)
+    pairs = read_completions(args.completions, rows)
+    questions, texts = [rows[name] for name, _ in pairs], [text for _, text in pairs]
     grades = grade_with_consistency(questions, texts, judge_of(args.judge))
     if args.json:
-        for (row, _), g in zip(pairs, grades, strict=True):
+        for (name, _), g in zip(pairs, grades, strict=True):
             value = {
-                'id': row.id,
+                'id': name,
                 'format': float(g.format),
                 'accuracy': g.accuracy,
                 'consistency': g.consistency,

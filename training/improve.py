@@ -15,29 +15,27 @@ from dataclasses import replace
 import hashlib
 import math
 from pathlib import Path
-import shlex
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_bags
-from embodied_r_ros.common.errors import EmbodiedRError, InputError
-from embodied_r_ros.common.processes import tie_command
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.core.chat.settings import model_digest
 from embodied_r_ros.data.episodes.inspect import bag_digest, labels_sha256
 from embodied_r_ros.data.questions.row import read_rows, write_rows
 from embodied_r_ros.serving.profiles import READER
-from embodied_r_ros.serving.promotion import put_in_place
 from tqdm import tqdm
 
 from training.data.call_rows import read_call_rows, write_call_rows
 from training.data.calls import write_calls
 from training.data.selection import rows_of_split
 from training.data.taught_rows import taught_rows
+from training.eval.asking import draw_rows
 from training.eval.readers import base_of
-from training.evaluate import draw_rows
+from training.gguf_adapter import ADAPTER_FILE
 from training.promote import serving_model, slot_of
-from training.run.command import run_command
+from training.run.command import run_command, run_step
 from training.run.manifest import begin_or_go_on
 
 if TYPE_CHECKING:
@@ -50,7 +48,9 @@ _ROOT = Path(__file__).resolve().parent.parent
 _DECIDING = (
     'profile', 'deltas', 'no_odometry', 'moments', 'labelled', 'limit', 'epochs', 'seed'
 )  # fmt: skip
-_BATCH, _RATE = 8, 3e-4  # of the training: less than from the base, which knows nothing
+_RECIPE = _ROOT / 'training' / 'configs' / 'reader.yaml'
+_RATE = 3e-4  # of the training: less than from the base, which knows nothing
+_STEP = ('--gradient_accumulation_steps', 1)
 _KEPT = 0.5  # rows of random rooms, as a share of what is taught
 Words = tuple[object, ...]
 
@@ -103,8 +103,8 @@ class Improvement:
         self.base = base_of(args.profile)
         self.slot = slot_of(args.profile, args.slot)
         self.start = args.start or serving_model(args.profile, self.slot)
-        self.rows, self.calls = self.out / 'rows.jsonl', self.out / 'calls'
-        self.candidate = self.out / 'candidate' / 'reader.gguf'
+        self.rows, self.calls = self.out / 'rows.jsonl', self.out / 'calls.jsonl.gz'
+        self.candidate = self.out / 'candidate' / ADAPTER_FILE
 
     def begin(self) -> None:
         """Note what everything is made from; what is there of something else is refused.
@@ -136,7 +136,7 @@ class Improvement:
             words += ('--maps', '--moments', self.args.moments, '--test-share', 0.2)
             drawn = self.out / 'rows.drawn.jsonl'
             if not drawn.exists():
-                self.step('embodied-r', 'questions', *self.args.bags, '--out', drawn, *words)
+                run_step('embodied-r', 'questions', *self.args.bags, '--out', drawn, *words)
             rows = fill_splits(list(read_rows(drawn)))
             write_rows(self.rows, _of_people(rows, self.args.seed) if self.args.labelled else rows)
         scenes = Counter(
@@ -170,13 +170,14 @@ class Improvement:
         known = math.ceil(_KEPT * len(taught))
         self.say(f'{len(taught)} questions teach calls, beside {known} of random rooms')
         write_calls(self.out / 'random', known, 0, self.args.seed)
-        kept = read_call_rows(self.out / 'random', 'train')
-        write_call_rows(self.calls, 'train', [*taught, *kept])
-        unfinished = self.out / 'unfinished'
-        words: Words = ('--rows', self.calls, '--start', self.start, '--out', unfinished)
-        words += ('--epochs', self.args.epochs, '--batch', _BATCH, '--rate', _RATE)
-        self.step('training.reader', self.base, *words, '--seed', self.args.seed)
-        put_in_place(unfinished, self.candidate.parent)
+        kept = read_call_rows(self.out / 'random' / 'train.jsonl.gz')
+        write_call_rows(self.calls, [*taught, *kept])
+        trained = self.out / 'training'
+        words: Words = ('--rows', self.calls, '--model', self.base, '--adapter', self.start)
+        words += ('--output_dir', trained, '--seed', self.args.seed, '--learning_rate', _RATE)
+        words += ('--num_train_epochs', self.args.epochs, *_STEP)
+        run_step('training.sft', '--config', _RECIPE, *words)
+        write_whole(self.candidate, (trained / ADAPTER_FILE).read_bytes(), makes_folder=True)
 
     def decide(self) -> int:
         """Let the gate decide: 0 promoted, 1 refused."""
@@ -184,24 +185,7 @@ class Improvement:
         words += ('--against', self.start, '--cache', self.out / 'cache')
         words += ('--limit', self.args.test_limit, '--seed', self.args.seed)
         words += ('--no-promote',) * self.args.no_promote
-        return self.step('training.promote', self.candidate, *words, well=(0, 1))
-
-    def step(self, *words: object, well: Sequence[int] = (0,)) -> int:
-        """Run one command of the project, as if typed here; returns its exit code.
-
-        Raises:
-            EmbodiedRError: It ends with a code that is not of `well`.
-        """
-        texts = [str(word) for word in words]
-        self.say(f'$ {shlex.join(texts)}')
-        module = 'embodied_r_ros.cli.main' if texts[0] == 'embodied-r' else texts[0]
-        command = tie_command([sys.executable, '-m', module, *texts[1:]])
-        quiet = subprocess.DEVNULL
-        code = subprocess.run(command, cwd=_ROOT, stdin=quiet, check=False).returncode
-        if code not in well:
-            msg = f'{texts[0]} ended with code {code}: what it said stands above'
-            raise EmbodiedRError(msg)
-        return code
+        return run_step('training.promote', self.candidate, *words, well=(0, 1))
 
     def say(self, line: str) -> None:
         """Tell a line."""

@@ -39,13 +39,14 @@ from embodied_r_ros.serving.promotion import (
 from embodied_r_ros.serving.served import served_model
 import numpy as np
 
-from training.compare import compare
 from training.data.selection import rows_of_split
+from training.eval.asking import add_cache_option, CACHE, draw_rows, opened_cache
+from training.eval.comparison import compare
 from training.eval.figures import gain_text
 from training.eval.judging import add_judge_option, judge_of
 from training.eval.readers import base_of
 from training.eval.shadow import read_shadowed, shadow_report
-from training.evaluate import CACHE, draw_rows, evaluate, opened_cache
+from training.evaluate import evaluate
 from training.run.command import run_command
 from training.run.models import is_adapter, merge_adapter, model_folder
 
@@ -184,11 +185,18 @@ def gate(
         _consistency(candidate['consistency'], config, is_judged=is_judged),
         _wrong(comparison, config),
     ]
-    return [*checks, *(_latency(latency, config) if latency else ())]
+    if latency:
+        times = [(each.p50_s, each.p95_s) for each in latency]
+        checks += _slower('latency', config, *times)
+    return checks
 
 
-def _at_least(name: str, value: float, least: float) -> GateCheck:
-    return GateCheck(name, value >= least, f'{value:.1%}', f'at least {least:.1%}')
+def _at_least(name: str, value: float, least: float, figure: str = '') -> GateCheck:
+    return GateCheck(name, value >= least, figure or f'{value:.1%}', f'at least {least:.1%}')
+
+
+def _at_most(name: str, value: float, most: float, figure: str = '') -> GateCheck:
+    return GateCheck(name, value <= most, figure or f'{value:.1%}', f'at most {most:.1%}')
 
 
 def _unknown(name: str, comparison: Mapping[str, Any], config: PromotionGateConfig) -> GateCheck:
@@ -205,8 +213,7 @@ def _unknown(name: str, comparison: Mapping[str, Any], config: PromotionGateConf
 def _wrong(comparison: Mapping[str, Any], config: PromotionGateConfig) -> GateCheck:
     sides = comparison['first'], comparison['second']
     first, second = (each['wrong'] / (each['answered'] or 1.0) for each in sides)
-    limit = first + config.max_wrong_gain
-    return GateCheck('wrong', second <= limit, f'{second:.1%}', f'at most {limit:.1%}')
+    return _at_most('wrong', second, first + config.max_wrong_gain)
 
 
 def _consistency(
@@ -218,20 +225,20 @@ def _consistency(
     return _at_least('consistency', value, config.min_consistency)
 
 
-def _latency(latency: tuple[Latency, Latency], config: PromotionGateConfig) -> list[GateCheck]:
-    checks = []
-    for name in ('p50_s', 'p95_s'):
-        first, second = (getattr(each, name) for each in latency)
-        ratio = second / first
-        checks.append(
-            GateCheck(
-                f'latency {name.removesuffix("_s")}',
-                ratio <= config.max_latency_ratio,
-                f'{second:.2f} s, {ratio:.2f} of {first:.2f} s',
-                f'at most {config.max_latency_ratio:.2f} of the incumbent',
-            )
+def _slower(
+    what: str, config: PromotionGateConfig, first: Sequence[float], second: Sequence[float]
+) -> list[GateCheck]:
+    """Checks of median and 95th percentile [s] of the incumbent and the candidate."""
+    limit = config.max_latency_ratio
+    return [
+        GateCheck(
+            f'{what} {name}',
+            after <= limit * before,
+            f'{after:.2f} s, {before:.2f} s before',
+            f'at most {limit:.2f} of the incumbent',
         )
-    return checks
+        for name, before, after in zip(('p50', 'p95'), first, second, strict=True)
+    ]
 
 
 def table(checks: list[GateCheck]) -> str:
@@ -288,35 +295,17 @@ def shadow_checks(
             f'{gain_text(report, "recording")}, {report["first_accuracy"]:.1%} before',
             f'at least {config.shadow_min_gain:+.1%} with 95 % confidence',
         ),
-        GateCheck(
-            'shadow: answered',
-            readable >= rates.min_format,
-            f'{readable:.1%} of {asked}',
-            f'at least {rates.min_format:.1%}',
-        ),
-        GateCheck(
-            'shadow: unknown',
-            unknown <= limit,
-            f'{unknown:.1%}, {unknown_before:.1%} before',
-            f'at most {limit:.1%}',
-        ),
-        GateCheck(
+        _at_least('shadow: answered', readable, rates.min_format, f'{readable:.1%} of {asked}'),
+        _at_most('shadow: unknown', unknown, limit, f'{unknown:.1%}, {unknown_before:.1%} before'),
+        _at_most(
             'shadow: dropped',
-            dropped <= config.shadow_max_dropped,
+            dropped,
+            config.shadow_max_dropped,
             f'{dropped:.1%} of {report["questions"]}',
-            f'at most {config.shadow_max_dropped:.1%}',
         ),
     ]
-    checks += [
-        GateCheck(
-            f'shadow: {what} {name}',
-            second <= rates.max_latency_ratio * first,
-            f'{second:.2f} s, {first:.2f} s before',
-            f'at most {rates.max_latency_ratio:.2f} of the incumbent',
-        )
-        for what in ('latency', 'generation')
-        for name, first, second in zip(('p50', 'p95'), *report[f'{what}_s'], strict=True)
-    ]
+    for what in ('latency', 'generation'):
+        checks += _slower(f'shadow: {what}', rates, *report[f'{what}_s'])
     return checks
 
 
@@ -553,7 +542,7 @@ def _parser() -> argparse.ArgumentParser:
     add('--token-budget', type=int, default=0, help="of a prompt's scene; 0: the profile's")
     add_judge_option(parser)
     add('--latency-rows', type=int, default=20, help='rows that are timed; 0: do not time')
-    add('--cache', default=CACHE, metavar='DIR', help='as of training.evaluate')
+    add_cache_option(parser, CACHE)
     add(
         '--as-adapter', action='store_true', help='do not merge an adapter: vLLM takes it as it is'
     )

@@ -32,10 +32,10 @@ from training.data.samples import (
     SampleOrigin,
 )
 from training.data.selection import rows_of_split
+from training.eval.asking import add_cache_option, draw_rows, opened_cache
 from training.eval.generation import generate
 from training.eval.grading import grade_completions, is_free_text
 from training.eval.judging import add_judge_option, judge_identity, judge_of
-from training.evaluate import draw_rows, opened_cache
 from training.run.command import run_command
 
 if TYPE_CHECKING:
@@ -176,8 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument('--seed', type=int, default=0)
     parser.add_argument('--max-tokens', type=int, default=Sampling.max_tokens)
     parser.add_argument('--token-budget', type=int, default=MemoryConfig.token_budget)
-    text = 'folder of what models said before, which is graded anew; none: ask anew'
-    parser.add_argument('--cache', default='none', metavar='DIR', help=f'{text} (%(default)s)')
+    add_cache_option(parser, 'none')
     add_judge_option(parser, 'free texts are right to the letter alone')
     return run_command(parser, _run, arguments)
 

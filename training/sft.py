@@ -1,31 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """Supervised training: `python -m training.sft --config FILE`.
 
-On a model's own right completions, on answers, or on an oracle's reasoning about arms. A recipe to
-be read from top to bottom; every setting of TRL's SFTConfig may stand in the YAML file too.
+On a model's own right completions, on answers, on an oracle's reasoning about arms, or on calls of
+tools (configs/reader.yaml). A recipe to be read from top to bottom; every setting of TRL's
+SFTConfig may stand in the YAML file too.
 """
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
+from datasets import Dataset
 from embodied_r_ros.common.errors import InputError
-from peft import LoraConfig
+from embodied_r_ros.common.files import whole_file
+from peft import LoraConfig, set_peft_model_state_dict
 from pytorch_optimizer import Muon
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, set_seed
 from trl import SFTConfig, SFTTrainer
 
-from training.data.batches import SceneCollator, scenes_together
-from training.data.sft import examples, SftArguments
+from training.data.batches import epochs_by_length, SceneCollator, scenes_together
+from training.data.call_rows import call_examples, NOT_LEARNED, read_call_rows
+from training.data.sft import CALLS, examples, SftArguments
 from training.data.vision import image_dataset, load_processor
+from training.gguf_adapter import ADAPTER_FILE, read_gguf_adapter, write_gguf_adapter
 from training.run.command import run_recipe
 from training.run.manifest import checkpoint_of, manifest_of
 from training.run.models import (
     evaluation_rows,
+    is_gguf,
     is_vision_model,
+    load_gguf,
     load_tokenizer,
     model_folder,
     SAFELY,
@@ -35,7 +43,6 @@ from training.run.shared_prefix import share_prefixes
 from training.run.templates import fit_examples
 
 if TYPE_CHECKING:
-    from datasets import Dataset
     from torch.optim import Optimizer
 
 
@@ -60,6 +67,27 @@ def dataset(
     return image_dataset(rows[:limit] if limit else rows)
 
 
+def call_dataset(arguments: SftArguments, config: SFTConfig, tokenizer: Any) -> Dataset:
+    """Tokens of rows of calls in the order of all epochs; those of a batch have like lengths.
+
+    Rows longer than `max_length` are left out.
+
+    Raises:
+        InputError: A file cannot be read, or there is nothing to train on.
+    """
+    rows = [row for file in arguments.rows for row in read_call_rows(Path(file))]
+    tokens = call_examples(rows, tokenizer, config.max_length)
+    if not tokens:
+        msg = f'{", ".join(arguments.rows)}: no row is of {config.max_length} tokens at most'
+        raise InputError(msg)
+    epochs = math.ceil(config.num_train_epochs)
+    lengths = [example['labels'].count(NOT_LEARNED) for example in tokens]
+    batch = config.per_device_train_batch_size * config.gradient_accumulation_steps
+    order = epochs_by_length(lengths, batch * config.world_size, epochs, config.seed)
+    config.num_train_epochs /= epochs  # those of all epochs stand one after the other
+    return Dataset.from_list([tokens[index] for index in order])
+
+
 def shares_prefixes(arguments: SftArguments, config: SFTConfig) -> bool:
     """Whether what the examples of a batch begin with is read once.
 
@@ -70,12 +98,19 @@ def shares_prefixes(arguments: SftArguments, config: SFTConfig) -> bool:
     return arguments.share_prefixes and possible
 
 
-def start_of(arguments: SftArguments, folder: Path) -> tuple[Any, Any]:
+def start_of(arguments: SftArguments) -> tuple[Any, Any]:
     """Tokenizer (of a vision-language model: processor) and model to begin with.
 
     Raises:
-        InputError: Images are to be shown to a model that reads alone, or nothing is shown.
+        InputError: It is no model; images are to be shown to a model that reads alone, or nothing
+            is shown; or all weights of a model in GGUF are to be trained.
     """
+    if is_gguf(arguments.model):
+        if not arguments.lora_rank:
+            msg = f'model is {arguments.model}, of which an adapter is trained: give lora_rank'
+            raise InputError(msg)
+        return load_gguf(Path(arguments.model))
+    folder = model_folder(arguments.model)
     if not arguments.images:
         model = AutoModelForCausalLM.from_pretrained(folder, **SAFELY)
         return load_tokenizer(folder), model
@@ -114,7 +149,7 @@ def adapter_of(arguments: SftArguments) -> LoraConfig | None:
 
 
 def train(arguments: SftArguments, config: SFTConfig) -> None:
-    """Train, and save model and tokenizer in the output folder.
+    """Train, and save model and tokenizer in the output folder; of one in GGUF the adapter too.
 
     Raises:
         InputError: The rows or the model cannot be read, settings do not fit together, or the
@@ -122,26 +157,21 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
     """
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    folder = model_folder(arguments.model)
     manifest = manifest_of(vars(arguments), config.seed)
     checkpoint = checkpoint_of(config.output_dir, manifest, is_main=config.should_save)
     set_seed(config.seed)
+    reader, model = start_of(arguments)
     shared = shares_prefixes(arguments, config)
-    at_once = config.per_device_train_batch_size if shared else 0
-    rows = dataset(arguments, 'train', config.seed, at_once=at_once)
-    validation = dataset(arguments, 'validation', config.seed, arguments.max_eval_rows)
-    sys.stderr.write(f'sft: {len(rows)} training and {len(validation)} validation rows\n')
+    rows, validation = datasets_of(arguments, config, reader, shared=shared)
+    sys.stderr.write(f'sft: {len(rows)} training and {len(validation or ())} validation rows\n')
 
-    reader, model = start_of(arguments, folder)
-    rows, validation = fit_examples(rows, reader), fit_examples(validation, reader)
-    collator = None
-    if shared:
+    if shared or arguments.data == CALLS:
         config.train_sampling_strategy = 'sequential'  # as they stand
-        collator = SceneCollator(reader.pad_token_id, pad_to_multiple_of=config.pad_to_multiple_of)
+    padding = {'pad_to_multiple_of': config.pad_to_multiple_of}
     trainer = SFTTrainer(
         model=model,
         args=config,
-        data_collator=collator,
+        data_collator=SceneCollator(reader.pad_token_id, **padding) if shared else None,
         train_dataset=rows,
         eval_dataset=evaluation_rows(validation, config, 'sft'),
         processing_class=reader,
@@ -151,10 +181,43 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
     )
     if shared:
         share_prefixes(trainer.model)
+    if arguments.adapter:
+        begin_from(trainer.model, Path(arguments.adapter), Path(arguments.model))
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(config.output_dir)
     reader.save_pretrained(config.output_dir)
-    load_tokenizer(Path(config.output_dir))
+    if is_gguf(arguments.model):
+        with whole_file(Path(config.output_dir, ADAPTER_FILE)) as unfinished:
+            write_gguf_adapter(Path(config.output_dir), Path(arguments.model), unfinished)
+    else:
+        load_tokenizer(Path(config.output_dir))
+
+
+def datasets_of(
+    arguments: SftArguments, config: SFTConfig, reader: Any, *, shared: bool
+) -> tuple[Dataset, Dataset | None]:
+    """What is trained on, and what the loss is measured on meanwhile; None: nothing.
+
+    Raises:
+        InputError: A file cannot be read, or there is nothing to train on.
+    """
+    if arguments.data == CALLS:
+        return call_dataset(arguments, config, reader), None
+    at_once = config.per_device_train_batch_size if shared else 0
+    rows = dataset(arguments, 'train', config.seed, at_once=at_once)
+    validation = dataset(arguments, 'validation', config.seed, arguments.max_eval_rows)
+    return fit_examples(rows, reader), fit_examples(validation, reader)
+
+
+def begin_from(model: Any, adapter: Path, base: Path) -> None:
+    """Put the weights of an adapter in GGUF into that of a model.
+
+    Raises:
+        InputError: It is no such adapter.
+    """
+    tensors = read_gguf_adapter(adapter, base)
+    state = {name: torch.from_numpy(value) for name, value in tensors.items()}
+    set_peft_model_state_dict(model, state)
 
 
 def main() -> int:

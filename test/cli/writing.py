@@ -240,5 +240,4 @@ WRITING = {
         _arm,
         ('trl',),
     ),
-    'release': Writing('training.release IN/model OUT/r', 'r', whole_model, model_in),
 }

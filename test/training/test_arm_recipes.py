@@ -103,13 +103,6 @@ def test_runs_of_experiments_have_settings_that_their_recipe_knows(
         assert getattr(arguments, key, None) == value or getattr(config, key, None) == value
 
 
-def test_every_ablation_of_the_paper_has_its_experiment() -> None:
-    names = {path.stem.removeprefix('arm-') for path in EXPERIMENTS}
-    assert names >= {
-        'question-types', 'open-ended', 'advantages', 'metadata', 'reasoning', 'cold-start',
-    }  # fmt: skip
-
-
 def test_only_types_that_are_asked_for_are_trained_on(rows: Path) -> None:
     found = {}
     for kinds in (['waypoint'], ['movement'], []):

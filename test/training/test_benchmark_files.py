@@ -6,7 +6,6 @@ from __future__ import annotations
 import base64
 import csv
 import json
-import struct
 from typing import Any, TYPE_CHECKING
 
 import pytest
@@ -62,27 +61,6 @@ def write_records(path: Path, records: list[dict[str, Any]]) -> Path:
             writer.writeheader()
             writer.writerows(records)
     return path
-
-
-def varint(value: int) -> bytes:
-    low, rest = value & 0x7F, value >> 7
-    return bytes([low | 0x80]) + varint(rest) if rest else bytes([low])
-
-
-def field(number: int, data: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(data)) + data
-
-
-def tf_example(features: dict[str, list[bytes] | list[int]]) -> bytes:
-    """A tf.train.Example in the frame of a TFRecord file, with checksums of zero."""
-    entries = b''
-    for name, values in features.items():
-        texts = b''.join(field(1, value) for value in values if isinstance(value, bytes))
-        packed = b''.join(varint(value) for value in values if isinstance(value, int))
-        feature = field(3, field(1, packed)) if packed else field(1, texts)
-        entries += field(1, field(1, name.encode()) + field(2, feature))
-    message = field(1, entries)
-    return struct.pack('<QI', len(message), 0) + message + bytes(4)
 
 
 @pytest.mark.parametrize('suffix', ['.parquet', '.json', '.jsonl'])
@@ -253,27 +231,21 @@ def test_rows_of_mvbench_are_a_file_for_each_task(tmp_path: Path) -> None:
 
 
 def test_rows_of_erqa_hold_several_images(tmp_path: Path) -> None:
-    path = tmp_path / 'erqa.tfrecord'
-    features: dict[str, list[bytes] | list[int]] = {
-        'question': [b'Which? Choices: A. one. B. two.'],
-        'image/encoded': [PNG, PNG + b'2'],
-        'answer': [b'B'],
-        'question_type': [b'Pointing'],
-        'visual_indices': [3, 300],
-    }
-    path.write_bytes(tf_example(features) * 2)
-    first, second = ERQA.read(path)
-    assert (first.id, second.id) == ('0', '1')
-    assert (first.truth, first.question_type) == ('B', 'Pointing')
-    assert first.images == (PNG, PNG + b'2')
-    assert first.record['visual_indices'] == [3, 300]
     cell = json.dumps([base64.b64encode(PNG).decode()] * 2)
     row = {'index': 4, 'question': 'Which?', 'answer': 'A', 'category': 'Other', 'image': cell}
     (table,) = ERQA.read(write_records(tmp_path / 'ERQA.tsv', [row]))
     assert (table.id, table.question_type, table.images) == ('4', 'Other', (PNG, PNG))
-    path.write_bytes(tf_example(features)[:-9])
-    with pytest.raises(InputError, match=r'erqa\.tfrecord cannot be read as TFRecord: it ends'):
-        ERQA.read(path)
+    record = {'question': 'Which? A. one.', 'answer': 'A', 'question_type': 'Pointing'}
+    images = [{'bytes': PNG}, {'bytes': PNG + b'2'}]
+    (row_of_card,) = ERQA.read(
+        write_records(tmp_path / 'erqa.parquet', [{**record, 'images': images}])
+    )
+    assert (row_of_card.id, row_of_card.question_type) == ('0', 'Pointing')
+    assert row_of_card.images == (PNG, PNG + b'2')
+    write_export('erqa', tmp_path / 'm_ERQA.tsv', [row_of_card], {'0': 'A'})
+    exported = pd.read_csv(tmp_path / 'm_ERQA.tsv', sep='\t')
+    assert list(exported['category']) == list(exported['question_type']) == ['Pointing']
+    assert list(exported['prediction']) == ['A']
 
 
 @pytest.mark.parametrize(

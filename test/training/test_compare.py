@@ -8,7 +8,8 @@ import pytest
 
 pytest.importorskip('torch')
 
-from training import compare
+from training import evaluate
+from training.eval import comparison as compare
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,6 +103,26 @@ def test_reports_that_cannot_be_compared_are_refused(
         (old, 'lacks the outcomes of its rows'),
     ):
         files = [write_json(tmp_path / 'a.json', good), write_json(tmp_path / 'b.json', bad)]
-        assert compare.main([*files, '--json', str(tmp_path / 'out.json')]) == 2
+        assert evaluate.main(['compare', *files, '--json', str(tmp_path / 'out.json')]) == 2
         assert message in capsys.readouterr().err
     assert not (tmp_path / 'out.json').exists()
+
+
+def test_a_comparison_is_a_suite_of_evaluate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [
+        write_json(tmp_path / f'{name}.json', report(name, right))
+        for name, right in (('a', [True, False] * 4), ('b', [True] * 8))
+    ]
+    assert evaluate.main(['compare', *files, '--json', str(tmp_path / 'out' / 'c.json')]) == 0
+    assert capsys.readouterr().out.startswith('first    50.0%  a\nsecond  100.0%  b\n')
+    assert json.loads((tmp_path / 'out' / 'c.json').read_text())['difference'] == 0.5
+
+
+@pytest.mark.parametrize('suite', evaluate.SUITES)
+def test_every_suite_has_its_help(suite: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        evaluate.main([suite, '--help'])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith('usage: ')

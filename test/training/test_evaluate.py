@@ -216,8 +216,9 @@ def test_other_sampling_or_model_is_another_completion(tmp_path: Path) -> None:
 def test_what_is_kept_is_what_would_be_generated(
     weights: Path, tmp_path: Path, temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(generation, '_BATCH', 2)
     sampling = Sampling(temperature, 1.0, 6, seed=1)
-    whole = generation.generate(str(weights), PROMPTS, sampling, 2)
+    whole = generation.generate(str(weights), PROMPTS, sampling)
     assert len(set(whole)) > 1 or temperature == 0
     cache = ReplyCache(0, tmp_path / 'cache')
     complete, calls = generation._complete, 0
@@ -231,10 +232,10 @@ def test_what_is_kept_is_what_would_be_generated(
 
     monkeypatch.setattr(generation, '_complete', complete_then_stop)
     with pytest.raises(KeyboardInterrupt):
-        generation.generate(str(weights), PROMPTS, sampling, 2, cache)
-    assert generation.generate(str(weights), PROMPTS, sampling, 2, cache) == whole
+        generation.generate(str(weights), PROMPTS, sampling, cache)
+    assert generation.generate(str(weights), PROMPTS, sampling, cache) == whole
     assert calls == 4  # three batches, and the one that was cut off
-    assert generation.generate(str(weights), PROMPTS, sampling, 2, cache) == whole
+    assert generation.generate(str(weights), PROMPTS, sampling, cache) == whole
     assert calls == 4
 
 

@@ -11,12 +11,14 @@ from typing import Any
 
 from embodied_r_ros.common.errors import InputError
 import numpy as np
+from peft import get_peft_model, LoraConfig
 import pytest
 from safetensors.numpy import save_file
 import torch
 
 from training.gguf_adapter import by_halves, by_pairs, read_gguf_adapter, write_gguf_adapter
-from training.reader import learner_of, TrainingPlan
+from training.run.models import load_gguf
+from training.sft import begin_from
 
 PROMPT = 'Things: chair, sofa, tv\nQuestion: which is nearest to the sofa?\nCall:'
 _TOLERANCE = 0.08  # of a log probability: llama.cpp rounds activations to 8 bits
@@ -73,17 +75,22 @@ def test_log_probabilities_are_those_of_peft(tmp_path: Path) -> None:
     pytest.importorskip('xllamacpp')
     pytest.importorskip('gguf')
     path = gguf_file()
-    learner = learner_of(path, TrainingPlan(), 0)
-    assert learner.end == 2  # <|im_end|>
-    ids = torch.tensor([learner.ids(PROMPT)])
+    tokenizer, base = load_gguf(path)
+    assert tokenizer.eos_token_id == 2  # <|im_end|>
+    ids = torch.tensor([tokenizer.encode(PROMPT, add_special_tokens=False)])
     with torch.no_grad():
-        plain = learner.peft(ids).logits[0, -1].log_softmax(-1)
+        plain = base(ids).logits[0, -1].log_softmax(-1)
+        model = get_peft_model(base, LoraConfig(r=16, lora_alpha=32, target_modules='all-linear'))
         torch.manual_seed(1)
-        for parameter in learner.parameters():
+        for parameter in filter(lambda each: each.requires_grad, model.parameters()):
             parameter.normal_(0, 0.05)
-        ours = learner.peft(ids).logits[0, -1].log_softmax(-1)
-    learner.save(tmp_path / 'adapter')
+        ours = model(ids).logits[0, -1].log_softmax(-1)
+    model.save_pretrained(tmp_path / 'adapter')
     assert write_gguf_adapter(tmp_path / 'adapter', path, tmp_path / 'lora.gguf') == 420
+    begin_from(model, tmp_path / 'lora.gguf', path)
+    with torch.no_grad():
+        again = model(ids).logits[0, -1].log_softmax(-1)
+    assert torch.allclose(again, ours, atol=0.05)
 
     theirs = log_probabilities_of(path, tmp_path / 'lora.gguf')
     off = [abs(float(ours[index]) - value) for index, value in theirs.items()]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import product
 import json
 from pathlib import Path
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -27,7 +27,6 @@ from embodied_r_ros.serving.promotion import in_force
 from test.training.test_evaluate import ROWS
 from training import improve, promote
 from training.data.call_rows import CallRow, read_call_rows
-from training.improve import Improvement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,14 +52,14 @@ class Steps:
     def __init__(self, gate: int = 0) -> None:
         self.gate, self.words = gate, list[list[str]]()
 
-    def __call__(self, _: Any, *words: object, well: Sequence[int] = (0,)) -> int:
+    def __call__(self, *words: object, well: Sequence[int] = (0,)) -> int:
         texts = [str(word) for word in words]
         self.words.append(texts)
         if texts[0] == 'embodied-r':
             rows = [replace(ROWS[0], split=split, scene_id=split) for split in SPLITS]
             write_rows(Path(texts[texts.index('--out') + 1]), rows)
-        if texts[0] == 'training.reader':
-            folder = Path(texts[texts.index('--out') + 1])
+        if texts[0] == 'training.sft':
+            folder = Path(texts[texts.index('--output_dir') + 1])
             folder.mkdir()
             (folder / 'reader.gguf').write_text('adapter')
         return self.gate if texts[0] == 'training.promote' else 0
@@ -73,7 +72,7 @@ def recording(tmp_path: Path, name: str) -> None:
 
 
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: Steps, *more: str) -> int:
-    monkeypatch.setattr(Improvement, 'step', lambda *words, **well: steps(*words, **well))
+    monkeypatch.setattr(improve, 'run_step', steps)
     monkeypatch.setattr(improve, 'taught_rows', lambda rows: ([TAUGHT] * 3, Counter({'why': 1})))
     recording(tmp_path, 'first')
     given = [str(tmp_path / 'bags'), '--out', str(tmp_path / 'out'), '--slot', str(tmp_path / 's')]
@@ -86,12 +85,12 @@ def test_what_serves_is_taught_and_goes_to_the_gate(
     steps = Steps()
     assert run(tmp_path, monkeypatch, steps) == 0
     names = [words[0] for words in steps.words]
-    assert names == ['embodied-r', 'training.reader', 'training.promote']
+    assert names == ['embodied-r', 'training.sft', 'training.promote']
     _, train, gate = steps.words
     shipped = str(load_profile('embedded').servers['reasoner'].identity())
-    assert train[train.index('--start') + 1] == gate[gate.index('--against') + 1] == shipped
+    assert train[train.index('--adapter') + 1] == gate[gate.index('--against') + 1] == shipped
     assert gate[1] == str(tmp_path / 'out' / 'candidate' / 'reader.gguf')
-    rows = read_call_rows(tmp_path / 'out' / 'calls', 'train')
+    rows = read_call_rows(tmp_path / 'out' / 'calls.jsonl.gz')
     assert (len(rows), rows[:3]) == (5, [TAUGHT] * 3)  # half of them keep what it knew
     assert '1 left out: why' in capsys.readouterr().err
 

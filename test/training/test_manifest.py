@@ -20,7 +20,7 @@ from test.training.test_sft import ROOT, turning_row
 from training import experiment, sft
 from training.data.grpo import GrpoArguments
 from training.experiment import TrainingConfig
-from training.run.manifest import begin_or_go_on, checkpoint_of, manifest_of
+from training.run.manifest import checkpoint_of, manifest_of
 
 SMOKE = ROOT / 'training' / 'configs' / 'smoke-sft.yaml'
 
@@ -163,14 +163,3 @@ def test_seed_of_the_file_is_compared() -> None:
     experiment.train(TrainingConfig('grpo', 'run.yaml', 'out'))
     with pytest.raises(InputError, match='seed 42, not 3'):
         experiment.train(TrainingConfig('grpo', 'run.yaml', 'out', {'seed': 3}))
-
-
-def test_a_manifest_of_release_0_1_is_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    begin_or_go_on(tmp_path, {'seed': 1})
-    (tmp_path / 'manifest.yaml').rename(tmp_path / 'begun.yaml')
-    with pytest.raises(InputError, match='began otherwise'):
-        begin_or_go_on(tmp_path, {'seed': 2})
-    assert 'run manifest of release 0.1: it is now manifest.yaml' in capsys.readouterr().err
-    assert (tmp_path / 'manifest.yaml').exists()

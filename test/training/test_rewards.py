@@ -11,9 +11,8 @@ pytest.importorskip('torch')
 
 from embodied_r_ros.common.errors import InputError, ModelError
 
-from training.eval.grading import consistencies
+from training.eval.grading import AskedQuestion, consistencies
 from training.eval.judging import JudgeCase, NONE_OF_THESE
-from training.grade import AskedRow
 from training.grade import main as grade_main
 from training.run.rewards import (
     accuracy_reward,
@@ -196,7 +195,7 @@ def test_consistency_is_measured_for_wrong_answers_too() -> None:
         'none',
         reply_text('So up.', 'up'),
     ]
-    asked = AskedRow('r', 'Where?', SIDES, 'A')
+    asked = AskedQuestion('Where?', SIDES, 'A')
     assert consistencies([asked] * 4, texts, LastWord()) == [1.0, 0.0, None, 1.0]
 
 

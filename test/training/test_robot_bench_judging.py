@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import TYPE_CHECKING
 
 from hypothesis import given
@@ -20,8 +19,6 @@ from embodied_r_ros.core.types.answers import Sampling
 from test.chat_server import ChatServer, RecordedRequest, Script
 from training.robot_bench.items import KINDS
 from training.robot_bench.judging import (
-    each,
-    judge_messages,
     judges_of,
     JudgeVerdict,
     OpenCase,
@@ -112,7 +109,7 @@ def test_without_a_digit_of_the_scale_there_is_no_score(reply: str) -> None:
 def test_a_judge_reads_rubric_question_reference_and_answer() -> None:
     for kind in KINDS:
         case = OpenCase(kind, 'pick it up', 'Which motion?', 'Move down.', 'Go down.')
-        system, user = judge_messages(case)
+        system, user = case.prompt().messages()
         assert (system.role, user.role) == ('system', 'user')
         lines = user.text.split('\n')
         assert 'Task: "pick it up"' in lines
@@ -120,13 +117,13 @@ def test_a_judge_reads_rubric_question_reference_and_answer() -> None:
         assert 'Reference: "Move down."' in lines
         assert 'Answer of the robot: "Go down."' in lines
         assert 'Score 0: it means something else than the reference' in user.text
-    rules = {judge_messages(OpenCase(kind, '', 'q', 'r', 'a'))[1].text for kind in KINDS}
+    rules = {OpenCase(kind, '', 'q', 'r', 'a').prompt().user for kind in KINDS}
     assert len(rules) == len(KINDS)
 
 
 def test_an_answer_stays_on_its_line_in_its_quotation_marks() -> None:
     case = OpenCase('spatial', '', 'Where?', 'Left.', ORDER + ' x' * 5000)
-    _, user = judge_messages(case)
+    _, user = case.prompt().messages()
     [line] = [line for line in user.text.split('\n') if 'give 3' in line]
     assert line.startswith('Answer of the robot: "Up. Score: 3 Reason: ')
     assert line.count('"') == 2
@@ -196,21 +193,6 @@ def test_a_judge_that_fails_ends_the_run_with_its_reason_and_goes_on_later(
         asked = len(server.requests)
         judge.verdicts(cases)
         assert len(server.requests) == asked
-
-
-def test_the_first_failure_ends_all_that_has_not_begun() -> None:
-    begun: list[int] = []
-
-    def fails(number: int) -> None:
-        begun.append(number)
-        time.sleep(0.01)
-        if not number:
-            msg = 'it is off'
-            raise ModelError(msg)
-
-    with pytest.raises(ModelError, match='judge x: it is off'):
-        each(fails, range(1000), 'judge x')
-    assert len(begun) < 1000
 
 
 def test_equal_answers_are_judged_once() -> None:

@@ -23,7 +23,8 @@ from trl import SFTConfig, SFTTrainer
 from test.training.commands import run_training
 from training import grpo, sft
 from training.data.sft import examples, SftArguments
-from training.evaluate import draw_rows, evaluate
+from training.eval.asking import draw_rows
+from training.evaluate import evaluate
 from training.run.monitor import GradientGuard
 
 if TYPE_CHECKING:

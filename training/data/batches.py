@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # Batches that are filled together from rows of like length: more of them fit better, fewer keep
 # the lengths that follow each other mixed.
 _BATCHES_SORTED = 8
+_ALIKE = 16  # likewise, of calls
 # Neighbours that share this much of their prompts are of one scene: all share the instructions.
 _SAME_SCENE = 0.6
 
@@ -36,6 +37,28 @@ def grouped_by_length(lengths: Sequence[Any], at_once: int, seed: int) -> list[i
         rng.shuffle(groups)
         order += [index for group in groups for index in group]
     return order
+
+
+def epochs_by_length(lengths: Sequence[int], size: int, epochs: int, seed: int) -> list[int]:
+    """Each epoch in another order, in which the rows of a batch have like lengths.
+
+    Args:
+        lengths: Of the rows.
+        size: Rows of a batch; where they do not come out even, the last of an epoch has fewer.
+        epochs: How many.
+        seed: Of the orders.
+    """
+    rng, whole, order = Random(seed), list[int](), list(range(len(lengths)))
+    for _ in range(epochs):
+        own = order.copy()
+        rng.shuffle(own)
+        blocks = (own[i : i + _ALIKE * size] for i in range(0, len(own), _ALIKE * size))
+        flat = [i for block in blocks for i in sorted(block, key=lengths.__getitem__)]
+        batches = [flat[i : i + size] for i in range(0, len(flat), size)]
+        rng.shuffle(batches)
+        batches.sort(key=lambda batch: len(batch) < size)
+        whole += [index for batch in batches for index in batch]
+    return whole
 
 
 def scenes_together(

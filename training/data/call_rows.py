@@ -9,7 +9,7 @@ import json
 import math
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.core.reasoning.calls import compact_prompt, read_calls
 from embodied_r_ros.core.reasoning.saying import answer_readings
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.core.reasoning.reading import Call
 
+NOT_LEARNED = -100  # label of a token of a prompt
 _SAME = 0.02  # by which share two numbers may differ
 
 
@@ -100,16 +101,46 @@ def is_same(one: Sequence[str], other: Sequence[str]) -> bool:
     return one[1] == other[1]
 
 
-def read_call_rows(folder: Path, split: str) -> list[CallRow]:
-    """The rows of a split."""
-    with gzip.open(folder / f'{split}.jsonl.gz', 'rt', encoding='utf-8') as file:
-        return [CallRow.from_mapping(json.loads(line)) for line in file]
+def read_call_rows(path: Path) -> list[CallRow]:
+    """The rows of a file.
+
+    Raises:
+        InputError: It cannot be read, or is none of `training.data.calls`.
+    """
+    try:
+        with gzip.open(path, 'rt', encoding='utf-8') as file:
+            return [CallRow.from_mapping(json.loads(line)) for line in file]
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        msg = f'{path} cannot be read as rows of calls: {error}'
+        raise InputError(msg) from None
 
 
-def write_call_rows(folder: Path, split: str, rows: Sequence[CallRow]) -> None:
-    """Write the rows of a split."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_lines(folder / f'{split}.jsonl.gz', map(asdict, rows))
+def call_examples(
+    rows: Iterable[CallRow], tokenizer: Any, max_tokens: int
+) -> list[dict[str, list[int]]]:
+    """Tokens of rows, `input_ids` and `labels`: calls and their ends are learned, prompts are not.
+
+    Args:
+        rows: The rows; those of more tokens are left out.
+        tokenizer: Of the model.
+        max_tokens: Of a row, with its call and end.
+    """
+    examples = []
+    for row in rows:
+        prompt, call = (
+            list(tokenizer.encode(text, add_special_tokens=False))
+            for text in (row.prompt, row.call)
+        )
+        learned = [*call, tokenizer.eos_token_id]
+        if len(prompt) + len(learned) <= max_tokens:
+            labels = [NOT_LEARNED] * len(prompt) + learned
+            examples.append({'input_ids': prompt + learned, 'labels': labels})
+    return examples
+
+
+def write_call_rows(path: Path, rows: Sequence[CallRow]) -> None:
+    """Write rows as `read_call_rows` reads them."""
+    write_lines(path, map(asdict, rows))
 
 
 def write_lines(path: Path, values: Iterable[dict[str, Any]]) -> None:

@@ -527,7 +527,7 @@ def write_calls(folder: Path, train: int, test: int, seed: int) -> Counter[str]:
     write_lines(folder / 'scenes.jsonl.gz', scenes)
     for split, count in wanted.items():
         Random(seed).shuffle(rows[split])
-        write_call_rows(folder, split, rows[split][:count])
+        write_call_rows(folder / f'{split}.jsonl.gz', rows[split][:count])
     return writer.left_out
 
 

@@ -5,19 +5,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.core.scene.memory import MemoryConfig
-
 from training.data.batches import grouped_by_length
-from training.data.samples import PassRateBand, teaching_samples
-from training.data.selection import AskingArguments, rows_of_kinds
-from training.data.vision import has_image, image_dataset, image_file, image_prompt
-from training.eval.generation import chat_text, prompt_messages
-from training.run.templates import fit_messages
+from training.data.selection import AskingArguments
+from training.data.vision import image_dataset
+from training.run.templates import fit_messages, render
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,14 +24,8 @@ if TYPE_CHECKING:
 class GrpoArguments(AskingArguments):
     """What to train, on what, and how it is rewarded."""
 
-    rows: list[str] = field(metadata={'help': 'files of rows'})
-    model: str = field(metadata={'help': 'folder to start from'})
     judge: list[str] = field(metadata={'help': 'folders or URLs of judges; several vote'})
     stages: list[str] = field(metadata={'help': "such as '2 x 7:3:0': epochs, then weights"})
-    samples: str = field(
-        default='',
-        metadata={'help': 'completions of training.rollouts: only rows whose pass rate teaches'},
-    )
     anchor_share: float = field(
         default=0.0,
         metadata={'help': 'and so many of those above max_pass_rate: what must not be lost'},
@@ -46,7 +35,6 @@ class GrpoArguments(AskingArguments):
     )
     max_prompt_tokens: int = field(default=1600, metadata={'help': 'longer prompts are left out'})
     max_eval_rows: int = field(default=128, metadata={'help': 'validation rows'})
-    lora_rank: int = field(default=0, metadata={'help': 'rank of a LoRA adapter; 0: all weights'})
     adapter_server: str = field(
         default='',
         metadata={
@@ -57,7 +45,6 @@ class GrpoArguments(AskingArguments):
     share_prefixes: bool = field(
         default=True, metadata={'help': 'read the prompt of a group once (shared_prefix.py)'}
     )
-    threads: int = field(default=0, metadata={'help': 'CPU threads; 0: as torch chooses'})
 
 
 def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[dict[str, Any]]:
@@ -66,34 +53,24 @@ def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[d
     Raises:
         InputError: A file cannot be read, or the samples leave nothing to train on.
     """
-    memory = MemoryConfig(token_budget=arguments.token_budget)
-    images = Path(arguments.images) if arguments.images else None
-    chooses = split == 'train' and bool(arguments.samples)
-    band = PassRateBand(arguments.min_pass_rate, arguments.max_pass_rate)
-    samples = (
-        teaching_samples(Path(arguments.samples), arguments.anchor_share, band)
-        if chooses
-        else None
-    )
-    rows = rows_of_kinds(arguments.rows, arguments.kinds, split)
-    for row in rows:
+    chooses = split == 'train' and arguments.samples
+    samples = arguments.teaching_samples(arguments.anchor_share) if chooses else None
+    for row in arguments.chosen_rows(split):
         if samples is not None and row.id not in samples:
             continue
-        if images and not has_image(row, images):
-            continue
-        prompt = image_prompt(row, images) if images else row.prompt(memory)
-        tokens = tokenizer(chat_text(tokenizer, prompt))['input_ids']
+        asked = arguments.conversation(row)
+        tokens = tokenizer(render(tokenizer, asked['prompt']))['input_ids']
         if len(tokens) > arguments.max_prompt_tokens:
             continue
         own = samples[row.id]['completions'] if samples else []
         yield {
-            'prompt': fit_messages(tokenizer, prompt_messages(prompt)),
+            **asked,
+            'prompt': fit_messages(tokenizer, asked['prompt']),
             'question': row.question,
             'options': list(row.options),
             'solution': row.solution,
             'kind': row.question_type,
             'expected_length': sum(map(len, own)) / len(own) if own else 0.0,
-            **({'image': str(image_file(row, images))} if images else {}),
         }
 
 
@@ -121,12 +98,9 @@ def training_prompts(
     shown = ', '.join(f'{kind} {count}' for kind, count in sorted(counts.items()))
     sys.stderr.write(f'grpo: {len(row_order)} prompts in {epochs} epochs: {shown}\n')
     order = grouped_by_length([lengths[index] for index in row_order], at_once, seed)
-    dataset = _dataset(rows)
-    return dataset.select([row_order[place] for place in order]) if dataset else None
-
-
-def _dataset(rows: list[dict[str, Any]]) -> Dataset | None:
-    return image_dataset(rows) if rows else None
+    if not rows:
+        return None
+    return image_dataset(rows).select([row_order[place] for place in order])
 
 
 def validation_prompts(arguments: GrpoArguments, tokenizer: Any) -> Dataset | None:
@@ -135,4 +109,4 @@ def validation_prompts(arguments: GrpoArguments, tokenizer: Any) -> Dataset | No
     for row in rows:
         del row['expected_length'], row['kind']
     Random(0).shuffle(rows)
-    return _dataset(rows[: arguments.max_eval_rows])
+    return image_dataset(rows[: arguments.max_eval_rows]) if rows else None

@@ -6,10 +6,15 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.core.scene.memory import MemoryConfig
 from embodied_r_ros.data.questions.row import read_rows, Row
+
+from training.data.samples import PassRateBand, teaching_samples
+from training.data.vision import has_image, image_file, image_prompt
+from training.eval.generation import prompt_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,8 +22,18 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class AskingArguments:
-    """What every recipe is told of the questions that it trains on, and how they are asked."""
+    """What every recipe is told: what to train, on which questions, and how they are asked."""
 
+    rows: list[str] = field(kw_only=False, metadata={'help': 'files of rows'})
+    model: str = field(
+        kw_only=False, metadata={'help': 'folder to start from; of sft also a file in GGUF'}
+    )
+    samples: str = field(
+        default='',
+        metadata={'help': 'completions of training.rollouts: only rows whose pass rate teaches'},
+    )
+    lora_rank: int = field(default=0, metadata={'help': 'rank of a LoRA adapter; 0: all weights'})
+    threads: int = field(default=0, metadata={'help': 'CPU threads; 0: as torch chooses'})
     kinds: list[str] = field(
         default_factory=list, metadata={'help': 'types of questions; none: all'}
     )
@@ -35,6 +50,28 @@ class AskingArguments:
         default=0.2, metadata={'help': 'rows of `samples` that are answered rightly so often'}
     )
     max_pass_rate: float = field(default=0.8, metadata={'help': 'and so often at most'})
+
+    def chosen_rows(self, split: str) -> Iterator[Row]:
+        """The rows of a split that are asked for; where images are shown, those with one."""
+        images = Path(self.images) if self.images else None
+        rows = rows_of_kinds(self.rows, self.kinds, split)
+        return (row for row in rows if images is None or has_image(row, images))
+
+    def teaching_samples(self, anchor_share: float) -> dict[str, dict[str, Any]]:
+        """The samples that teach, by the ids of their rows.
+
+        Raises:
+            InputError: The file cannot be read, or no row of it teaches.
+        """
+        band = PassRateBand(self.min_pass_rate, self.max_pass_rate)
+        return teaching_samples(Path(self.samples), anchor_share, band)
+
+    def conversation(self, row: Row) -> dict[str, Any]:
+        """The prompt of a row, which tells what was seen or comes with the file of its image."""
+        if not self.images:
+            return {'prompt': prompt_messages(row.prompt(MemoryConfig(self.token_budget)))}
+        prompt = prompt_messages(image_prompt(row, Path(self.images)))
+        return {'prompt': prompt, 'image': str(image_file(row, Path(self.images)))}
 
 
 def rows_of_kinds(files: Sequence[str], kinds: Sequence[str], split: str) -> Iterator[Row]:

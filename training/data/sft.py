@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from pathlib import Path
 from random import Random
 from typing import Any, TYPE_CHECKING
 
@@ -15,10 +14,8 @@ from embodied_r_ros.core.scene.memory import MemoryConfig
 
 from training.data.arm_reader import position_in
 from training.data.arm_traces import read_row, Trace
-from training.data.samples import PassRateBand, teaching_samples
-from training.data.selection import AskingArguments, rows_of_kinds
+from training.data.selection import AskingArguments
 from training.data.tasks import reworded_task
-from training.data.vision import has_image, image_file, image_prompt
 from training.eval.generation import prompt_messages
 from training.eval.grading import position_accuracy
 
@@ -27,6 +24,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.data.questions.row import Row
 
+CALLS = 'calls'
 _NEAR = 0.95  # 1 less the distances along x, y and z [m]: a position as good as the right one
 
 
@@ -34,18 +32,19 @@ _NEAR = 0.95  # 1 less the distances along x, y and z [m]: a position as good as
 class SftArguments(AskingArguments):
     """What to train, and on what."""
 
-    rows: list[str] = field(metadata={'help': 'files of rows'})
-    model: str = field(metadata={'help': 'folder to start from'})
+    data: str = field(
+        default='rows',
+        metadata={
+            'help': f'{CALLS}: rows are files of training.data.calls', 'choices': ['rows', CALLS]
+        },
+    )  # fmt: skip
+    adapter: str = field(default='', metadata={'help': 'in GGUF, to go on from'})
     reworded_share: float = field(
         default=0.0, metadata={'help': 'share of rows about arms whose task is in other words'}
     )
     weights: list[str] = field(
         default_factory=list,
         metadata={'help': 'how often rows of a kind are taken: waypoint=2 movement=0.5'},
-    )
-    samples: str = field(
-        default='',
-        metadata={'help': 'train on right completions of training.rollouts instead'},
     )
     anchor_share: float = field(
         default=1.0,
@@ -58,7 +57,6 @@ class SftArguments(AskingArguments):
     blind: bool = field(
         default=False, metadata={'help': 'questions alone, with their answers: a blind baseline'}
     )
-    lora_rank: int = field(default=0, metadata={'help': 'rank of a LoRA adapter; 0: all weights'})
     max_eval_rows: int = field(default=512, metadata={'help': 'validation rows for the loss'})
     share_prefixes: bool = field(
         default=False, metadata={'help': 'read a scene once for its questions (shared_prefix.py)'}
@@ -67,14 +65,6 @@ class SftArguments(AskingArguments):
         default=False,
         metadata={'help': 'learn the matrices of the layers by Muon'},
     )
-    threads: int = field(default=0, metadata={'help': 'CPU threads; 0: as torch chooses'})
-
-
-def chosen_rows(arguments: SftArguments, split: str) -> Iterator[Row]:
-    """The rows of a split that are asked for, of those with an image where images are shown."""
-    images = Path(arguments.images) if arguments.images else None
-    rows = rows_of_kinds(arguments.rows, arguments.kinds, split)
-    return (row for row in rows if images is None or has_image(row, images))
 
 
 def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[str, Any]]:
@@ -87,9 +77,8 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
         return
     rng = Random(seed)
     weights = _weights(arguments)
-    memory = MemoryConfig(arguments.token_budget)
     scenes = groupby(
-        chosen_rows(arguments, split), key=lambda row: (row.deltas, row.landmarks, row.pose)
+        arguments.chosen_rows(split), key=lambda row: (row.deltas, row.landmarks, row.pose)
     )
     for number, (_, rows) in enumerate(scenes):
         for row in _drawn(rows, weights, rng):
@@ -99,7 +88,7 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
             # Where the prompt does not tell the solution, nothing right can be learned.
             if trace and (trace.answer == row.solution_text() or _is_near(row, trace)):
                 yield {
-                    **_conversation(row, memory, arguments.images),
+                    **arguments.conversation(row),
                     'completion': [{'role': 'assistant', 'content': trace.completion()}],
                     'scene': number,
                 }
@@ -130,14 +119,6 @@ def _drawn(rows: Iterable[Row], weights: dict[str, float], rng: Random) -> Itera
             yield row
 
 
-def _conversation(row: Row, memory: MemoryConfig, images: str) -> dict[str, Any]:
-    """The prompt of a row, which tells what was seen or comes with the file of its image."""
-    if not images:
-        return {'prompt': prompt_messages(row.prompt(memory))}
-    prompt = prompt_messages(image_prompt(row, Path(images)))
-    return {'prompt': prompt, 'image': str(image_file(row, Path(images)))}
-
-
 def _is_near(row: Row, trace: Trace) -> bool:
     """Tell whether the answer to an open question is a position near the right one."""
     place = None if row.options else position_in(row.solution)
@@ -146,7 +127,7 @@ def _is_near(row: Row, trace: Trace) -> bool:
 
 def blind_answers(arguments: SftArguments, split: str) -> Iterator[dict[str, Any]]:
     """Questions without what was seen, and their answers: what can be known from questions."""
-    for number, row in enumerate(chosen_rows(arguments, split)):
+    for number, row in enumerate(arguments.chosen_rows(split)):
         trace = Trace('Nothing was seen.', row.solution_text())
         yield {
             'prompt': prompt_messages(row.without_scene().prompt(MemoryConfig())),
@@ -161,13 +142,11 @@ def right_samples(arguments: SftArguments, split: str) -> Iterator[dict[str, Any
     Raises:
         InputError: A file cannot be read, or the samples leave nothing to train on.
     """
-    memory = MemoryConfig(arguments.token_budget)
-    band = PassRateBand(arguments.min_pass_rate, arguments.max_pass_rate)
-    kept = teaching_samples(Path(arguments.samples), arguments.anchor_share, band)
-    for number, row in enumerate(chosen_rows(arguments, split)):
+    kept = arguments.teaching_samples(arguments.anchor_share)
+    for number, row in enumerate(arguments.chosen_rows(split)):
         sampled = kept.get(row.id, {'completions': [], 'right': []})
         for text, right in zip(sampled['completions'], sampled['right'], strict=True):
             if right and parse_completion(text).well_formed:
-                worded = _conversation(row, memory, arguments.images)
+                worded = arguments.conversation(row)
                 completion = [{'role': 'assistant', 'content': text}]
                 yield {**worded, 'completion': completion, 'scene': number}

@@ -20,7 +20,7 @@ from embodied_r_ros.common.errors import InputError, ModelError
 from embodied_r_ros.core.chat.cache import cache_key, ReplyCache
 from embodied_r_ros.core.chat.client import HttpChatClient
 from embodied_r_ros.core.chat.protocol import ending_problem
-from embodied_r_ros.core.chat.settings import ChatConfig, is_reader, model_digest
+from embodied_r_ros.core.chat.settings import ChatConfig, model_digest
 import PIL.Image
 import torch
 from tqdm import tqdm
@@ -29,6 +29,7 @@ from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 from training.data.vision import load_processor
 from training.run.models import (
     base_folder,
+    is_gguf,
     is_url,
     is_vision_model,
     load_tokenizer,
@@ -49,14 +50,16 @@ if TYPE_CHECKING:
 _DEADLINE_S = 600.0
 _INFO_S = 60.0
 _IN_FLIGHT = 8
+_BATCH = 32  # prompts that a local model takes at once
 
 
 def generate(
     model: str,
     prompts: Sequence[Prompt],
     sampling: Sampling,
-    batch_size: int = 32,
     cache: ReplyCache | None = None,
+    token_variable: str = ChatConfig.token_variable,
+    identity: str = '',
 ) -> list[str]:
     """Completions of prompts, in their order; equal prompts get the same one.
 
@@ -64,8 +67,9 @@ def generate(
         model: Folder with weights or with an adapter, or URL of a model server.
         prompts: The prompts; all of them with images, or none.
         sampling: How to sample; a temperature of 0 is greedy.
-        batch_size: Prompts that a local model takes at once.
         cache: What was generated before, and keeps what is generated now.
+        token_variable: Environment variable with the access token of a server.
+        identity: What decides its completions, where that is known; empty: it is asked.
 
     Raises:
         InputError: `model` is neither a URL nor a folder with weights, or is to be shown images
@@ -73,7 +77,8 @@ def generate(
         ModelError: The server fails.
     """
     cache = cache or ReplyCache(0)
-    prefix = (model_identity(model), *map(str, astuple(sampling)))
+    identity = identity or model_identity(model, token_variable)
+    prefix = (identity, *map(str, astuple(sampling)))
     keys = {prompt.sha256(): cache_key(*prefix, prompt.sha256()) for prompt in prompts}
     different = {prompt.sha256(): prompt for prompt in prompts}
     texts = {name: text for name in different if (text := cache.get(keys[name])) is not None}
@@ -86,39 +91,32 @@ def generate(
         cache.put(keys[prompt.sha256()], text)
 
     if is_url(model):
-        _from_server(model, [p for p in wanted if p.sha256() not in texts], sampling, keep)
+        client = HttpChatClient(ChatConfig(url=model, token_variable=token_variable))
+        missing = [prompt for prompt in wanted if prompt.sha256() not in texts]
+        _from_server(client, model, missing, sampling, keep)
     elif len(texts) < len(different):
         folder = model_folder(model)
-        _from_folder(folder, wanted, sampling, batch_size, keep, texts.keys())
+        _from_folder(folder, wanted, sampling, keep, texts.keys())
     return [texts[prompt.sha256()] for prompt in prompts]
 
 
-def model_identity(model: str) -> str:
+def model_identity(model: str, token_variable: str = ChatConfig.token_variable) -> str:
     """What decides a model's completions: its digest, or without one its name at its server.
 
     Raises:
         InputError: `model` is neither a URL nor a folder with weights.
         ModelError: The server fails.
     """
-    if is_reader(model):
+    if is_gguf(model):
         return model_digest(Path(model))
     if not is_url(model):
         folder = model_folder(model)
         return model_digest(*dict.fromkeys([base_folder(folder), folder]))
-    return server_identity(HttpChatClient(ChatConfig(url=model)), model)
-
-
-def server_identity(client: HttpChatClient, url: str) -> str:
-    """What decides the completions of a server, as `model_identity` tells it.
-
-    Raises:
-        ModelError: The server fails.
-    """
-    info = client.info(_INFO_S)
+    info = HttpChatClient(ChatConfig(url=model, token_variable=token_variable)).info(_INFO_S)
     if info.digest:
         return info.digest
-    _say_weights_are_unknown(url, info.name)
-    return f'{url} {info.name} {info.adapter}'
+    _say_weights_are_unknown(model, info.name)
+    return f'{model} {info.name} {info.adapter}'
 
 
 @lru_cache(maxsize=16)  # once for each server
@@ -129,9 +127,9 @@ def _say_weights_are_unknown(url: str, name: str) -> None:
     )
 
 
-def _from_server(url: str, prompts: Sequence[Prompt], sampling: Sampling, keep: Keep) -> None:
-    client = HttpChatClient(ChatConfig(url=url))
-
+def _from_server(
+    client: HttpChatClient, url: str, prompts: Sequence[Prompt], sampling: Sampling, keep: Keep
+) -> None:
     def complete(prompt: Prompt) -> str:
         """Keep a completion, and say why it may be incomplete."""
         chunks = list(client.stream(prompt.request(sampling), _DEADLINE_S))
@@ -151,7 +149,6 @@ def _from_folder(
     folder: Path,
     prompts: Sequence[Prompt],
     sampling: Sampling,
-    batch_size: int,
     keep: Keep,
     known: Collection[str],
 ) -> None:
@@ -169,8 +166,8 @@ def _from_folder(
         key=lambda pair: (len(pair[0]), pair[0]),
     )
     with tqdm(total=len(texts), desc='completions', leave=False, disable=None) as progress:
-        for start in range(0, len(texts), batch_size):
-            batch = texts[start : start + batch_size]
+        for start in range(0, len(texts), _BATCH):
+            batch = texts[start : start + _BATCH]
             progress.update(len(batch))
             if all(prompt.sha256() in known for _, prompt in batch):
                 continue

@@ -55,6 +55,15 @@ class SolvedQuestion(Protocol):
 
 
 @dataclass(frozen=True)
+class AskedQuestion:
+    """A question with its solution, and nothing else of a row."""
+
+    question: str
+    options: tuple[str, ...]
+    solution: str
+
+
+@dataclass(frozen=True)
 class Grade:
     """Grades of one completion."""
 

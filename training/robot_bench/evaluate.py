@@ -10,20 +10,18 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-import json
 from pathlib import Path
 from random import Random
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.core.reasoning.completions import is_unknown, parse_completion
 from embodied_r_ros.core.types.answers import Sampling
 from embodied_r_ros.serving.profiles import reasoner_config
 
+from training.eval.asking import add_asking_options, draw_rows, opened_cache, write_report
 from training.eval.generation import generate, model_identity
-from training.evaluate import add_budget_option, CACHE, draw_rows, opened_cache
 from training.robot_bench.answering import prompt_of, SEEN
 from training.robot_bench.items import KINDS, pictures_of, read_items
 from training.robot_bench.judging import judges_of, OpenCase
@@ -245,11 +243,7 @@ def _parser() -> argparse.ArgumentParser:
     add('--judge-temperature', type=float, default=0.0, help='of the judges (the paper: 1)')
     add('--controls', type=int, default=BenchConfig.controls, help='items of each type that '
         'judges are tried with (%(default)s)')  # fmt: skip
-    add('--limit', type=int, default=0, help='so many items, drawn by the seed; 0: all')
-    add('--seed', type=int, default=0)
-    add_budget_option(parser)
-    add('--max-tokens', type=int, default=Sampling.max_tokens, help='of each reply (%(default)s)')
-    add('--cache', default=CACHE, metavar='DIR', help='of what models said; none: ask anew')
+    add_asking_options(parser)
     return parser
 
 
@@ -257,15 +251,15 @@ def _run(args: argparse.Namespace) -> int:
     config = BenchConfig(args.see, args.controls, args.seed)
     items = draw_rows(read_items(args.bench), args.limit, args.seed)
     cache = opened_cache(args.cache)
-    sampling = Sampling(args.temperature, 1.0, args.max_tokens, args.seed)
+    max_tokens = args.max_tokens or Sampling.max_tokens
+    sampling = Sampling(args.temperature, 1.0, max_tokens, args.seed)
     judging = replace(sampling, temperature=args.judge_temperature)
     ask = partial(generate, args.model, sampling=sampling, cache=cache)
     judges = judges_of(args.judge, judging, cache)
     memory = reasoner_config(args.model, token_budget=args.token_budget).memory()
     report = evaluate(args.model, ask, items, judges, memory, config)
     report |= {'sampling': asdict(sampling), 'judging': asdict(judging)}
-    text = json.dumps(report, indent=2) + '\n'
-    write_whole(args.out / 'report.json', text, makes_folder=True)
+    write_report(args.out / 'report.json', report)
     sys.stdout.write(bench_table(report) + '\n')
     problems = [problem for judge in report['judges'] if (problem := control_problem(judge))]
     for problem in problems:

@@ -20,8 +20,10 @@ from embodied_r_ros.core.types.deltas import DeltaKind, SemanticDelta
 from embodied_r_ros.core.types.images import encode_image, EncodedImage, image_format
 from embodied_r_ros.data.questions.row import focus_problem
 
+from training.data.lines import read_lines
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 KINDS = ('planning', 'high_level_action', 'movement', 'spatial')
 MAX_SCORE = 3
@@ -86,20 +88,12 @@ class BenchItem:
         return json.dumps(value, ensure_ascii=False, separators=(',', ':'))
 
     @classmethod
-    def from_json(cls, line: str) -> BenchItem:
-        """Read a line, and check it.
+    def of(cls, value: dict[str, Any]) -> BenchItem:
+        """Check plain JSON values, and take them.
 
         Raises:
-            InputError: It is no item; the message names the field.
+            InputError: They are no item; the message names the field.
         """
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            msg = f'{line[:60]!r} is not JSON ({error})'
-            raise InputError(msg) from None
-        if not isinstance(value, dict):
-            msg = f'{line[:60]!r} is not a JSON object'
-            raise InputError(msg)
         problem = _fields_problem(value) or _type_problem(value)
         if problem:
             msg = f'item {value.get("id", "?")!r}: {problem}'
@@ -199,38 +193,21 @@ def read_items(path: Path) -> list[BenchItem]:
     Raises:
         InputError: It cannot be read, a line is no item, an id comes twice, or there are none.
     """
-    try:
-        # Texts may hold what Python takes for ends of lines.
-        lines = path.read_text(encoding='utf-8').split('\n')
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f'{path} cannot be read: {error}'
-        raise InputError(msg) from None
     items: dict[str, BenchItem] = {}
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            item = _line_item(line, f'{path}:{number}', items)
-            items[item.id] = _at(item, lambda name: str((path.parent / name).absolute()))
+    for place, value in read_lines(path, {}):
+        try:
+            item = BenchItem.of(value)
+        except InputError as error:
+            msg = f'{place}: {error}'
+            raise InputError(msg) from None
+        if item.id in items:
+            msg = f'{place}: id {item.id!r} comes twice'
+            raise InputError(msg)
+        items[item.id] = _at(item, lambda name: str((path.parent / name).absolute()))
     if not items:
         msg = f'{path} has no items'
         raise InputError(msg)
     return list(items.values())
-
-
-def _line_item(line: str, place: str, before: Container[str]) -> BenchItem:
-    """The item of a line, whose id none before it has.
-
-    Raises:
-        InputError: It is no item, or has the id of another; the message names the place.
-    """
-    try:
-        item = BenchItem.from_json(line)
-    except InputError as error:
-        msg = f'{place}: {error}'
-        raise InputError(msg) from None
-    if item.id in before:
-        msg = f'{place}: id {item.id!r} comes twice'
-        raise InputError(msg)
-    return item
 
 
 def write_items(path: Path, items: Iterable[BenchItem]) -> int:

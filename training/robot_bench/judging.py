@@ -3,33 +3,28 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass
 import re
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError, ModelError
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.core.chat.cache import cache_key
-from embodied_r_ros.core.chat.client import HttpChatClient
-from embodied_r_ros.core.chat.protocol import ChatMessage, ChatRequest
-from embodied_r_ros.core.chat.settings import ChatConfig
-from tqdm import tqdm
+from embodied_r_ros.core.chat.protocol import ChatMessage
+from embodied_r_ros.core.reasoning.prompts import Prompt
+from embodied_r_ros.core.scene.memory import SceneText
 
-from training.eval.generation import server_identity
+from training.eval.generation import generate, model_identity
 from training.robot_bench.items import MAX_SCORE
 from training.run.models import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterator, Sequence
 
     from embodied_r_ros.core.chat.cache import ReplyCache
     from embodied_r_ros.core.types.answers import Sampling
 
-Given = TypeVar('Given')
-Got = TypeVar('Got')
-
-_IN_FLIGHT = 8
 _QUOTED_CHARS = 2000
 _REPEATED_CHARS = 500
 SYSTEM = (
@@ -83,25 +78,34 @@ class OpenCase:
     reference: str
     answer: str
 
+    def prompt(self) -> Prompt:
+        """What a judge reads of it."""
+        parts = [_RUBRIC, _OF_KIND[self.question_type]]
+        parts += [f'Task: {_quoted(self.task)}'] if self.task else []
+        parts += [
+            f'Question: {_quoted(self.question)}',
+            f'Reference: {_quoted(self.reference)}',
+            f'Answer of the robot: {_quoted(self.answer)}',
+            _FORM,
+        ]
+        return Prompt(SYSTEM, '\n'.join(parts), SceneText(''))
 
-def judge_messages(case: OpenCase) -> tuple[ChatMessage, ...]:
-    """What a judge reads of an answer."""
-    parts = [_RUBRIC, _OF_KIND[case.question_type]]
-    parts += [f'Task: {_quoted(case.task)}'] if case.task else []
-    parts += [
-        f'Question: {_quoted(case.question)}',
-        f'Reference: {_quoted(case.reference)}',
-        f'Answer of the robot: {_quoted(case.answer)}',
-        _FORM,
-    ]
-    return ChatMessage('system', SYSTEM), ChatMessage('user', '\n'.join(parts))
 
+@dataclass(frozen=True)
+class SecondPrompt(Prompt):
+    """Asks once more after a reply without a score that can be read."""
 
-def again_messages(messages: tuple[ChatMessage, ...], reply: str) -> tuple[ChatMessage, ...]:
-    """Ask once more after a reply without a score that can be read."""
-    # Tokens of a chat template in it would begin another message.
-    previous_reply = ChatMessage('assistant', as_data(reply)[:_REPEATED_CHARS] or '(nothing)')
-    return (*messages, previous_reply, ChatMessage('user', _AGAIN))
+    reply: str = ''
+
+    def messages(self) -> tuple[ChatMessage, ...]:
+        """The prompt, what was said to it, and what was wrong with that."""
+        # Tokens of a chat template in it would begin another message.
+        said = ChatMessage('assistant', as_data(self.reply)[:_REPEATED_CHARS] or '(nothing)')
+        return (*super().messages(), said, ChatMessage('user', _AGAIN))
+
+    def sha256(self) -> str:
+        """Digest of all messages, hex."""
+        return cache_key(*(message.text for message in self.messages()))
 
 
 def _quoted(text: str) -> str:
@@ -144,9 +148,6 @@ def read_reason(reply: str) -> str:
     return ' '.join(as_data(match[1]).split())[:_REPEATED_CHARS] if match else ''
 
 
-_DEADLINE_S = 300.0
-
-
 @dataclass(frozen=True)
 class JudgeVerdict:
     """What a judge says of an answer."""
@@ -155,33 +156,15 @@ class JudgeVerdict:
     reason: str = ''
 
 
+@dataclass(frozen=True)
 class OpenJudge:
-    """A judge behind a model server. Its verdicts are kept as they come."""
+    """A judge behind a model server. Its replies are kept as they come."""
 
-    def __init__(
-        self, name: str, token_variable: str, sampling: Sampling, cache: ReplyCache
-    ) -> None:
-        """Ask the server who it is.
-
-        Args:
-            name: URL of the server; `URL#MODEL` names one of several models.
-            token_variable: Environment variable with the access token of this server alone.
-            sampling: How it is asked.
-            cache: What was said before.
-
-        Raises:
-            InputError: The name is no URL.
-            ModelError: The server fails.
-        """
-        self.name = name
-        self._client = server_client(name, token_variable)
-        self._sampling = sampling
-        self._cache = cache
-        try:
-            self.identity = server_identity(self._client, name)
-        except ModelError as error:
-            msg = f'judge {name}: {error}'
-            raise ModelError(msg) from None
+    name: str  # URL of the server; `URL#MODEL` names one of several models
+    token_variable: str  # environment variable with the access token of this server alone
+    sampling: Sampling
+    cache: ReplyCache  # what was said before
+    identity: str
 
     def verdicts(self, cases: Sequence[OpenCase]) -> list[JudgeVerdict]:
         """A verdict on each answer; equal cases are judged once.
@@ -189,55 +172,38 @@ class OpenJudge:
         Raises:
             ModelError: The judge failed.
         """
-        distinct = list(dict.fromkeys(cases))
-        results = each(self._verdict, distinct, f'judge {self.name}')
-        by_case = dict(zip(distinct, results, strict=True))
-        return [by_case[case] for case in cases]
+        prompts = [case.prompt() for case in cases]
+        replies = self._replies(prompts)
+        unread = [i for i, reply in enumerate(replies) if read_score(reply) is None]
+        again = [SecondPrompt(SYSTEM, prompts[i].user, SceneText(''), reply=replies[i])
+                 for i in unread]  # fmt: skip
+        for i, reply in zip(unread, self._replies(again), strict=True):
+            replies[i] = reply
+        return [JudgeVerdict(read_score(reply), read_reason(reply)) for reply in replies]
 
-    def _verdict(self, case: OpenCase) -> JudgeVerdict:
-        messages = judge_messages(case)
-        reply = self._reply(messages)
-        score = read_score(reply)
-        if score is None:
-            reply = self._reply(again_messages(messages, reply))
-            score = read_score(reply)
-        return JudgeVerdict(score, read_reason(reply))
-
-    def _reply(self, messages: tuple[ChatMessage, ...]) -> str:
-        parts = [part for message in messages for part in (message.role, message.text)]
-        key = cache_key(self.identity, *map(str, astuple(self._sampling)), *parts)
-        reply = self._cache.get(key)
-        if reply is None:
-            request = ChatRequest(messages, self._sampling)
-            reply = ''.join(chunk.text for chunk in self._client.stream(request, _DEADLINE_S))
-            self._cache.put(key, reply)
-        return reply
+    def _replies(self, prompts: Sequence[Prompt]) -> list[str]:
+        with _told_of(self.name):
+            return generate(
+                self.name,
+                prompts,
+                self.sampling,
+                cache=self.cache,
+                token_variable=self.token_variable,
+                identity=self.identity,
+            )
 
 
-def server_client(name: str, token_variable: str) -> HttpChatClient:
-    """A client of `URL` or `URL#MODEL`, whose token is in an environment variable.
+@contextmanager
+def _told_of(name: str) -> Iterator[None]:
+    """Name the judge that fails.
 
     Raises:
-        InputError: It is no URL, or the token cannot be used.
-    """
-    if not is_url(name):
-        msg = f'{name!r}: expected the URL of a model server, such as http://127.0.0.1:8100'
-        raise InputError(msg)
-    return HttpChatClient(ChatConfig(url=name, token_variable=token_variable))
-
-
-def each(function: Callable[[Given], Got], things: Sequence[Given], who: str) -> list[Got]:
-    """What a function makes of each thing, several at a time; the first failure ends them all.
-
-    Raises:
-        ModelError: One failed; the message tells who it was.
+        ModelError: It does.
     """
     try:
-        with ThreadPoolExecutor(_IN_FLIGHT) as pool:
-            results = pool.map(function, things)  # a failure cancels what has not begun
-            return list(tqdm(results, total=len(things), desc=who, leave=False, disable=None))
+        yield
     except ModelError as error:
-        msg = f'{who}: {error}'
+        msg = f'judge {name}: {error}'
         raise ModelError(msg) from None
 
 
@@ -248,16 +214,19 @@ def judges_of(names: Sequence[str], sampling: Sampling, cache: ReplyCache) -> li
         InputError: A name is no URL, or two judges are the same model.
         ModelError: A server fails.
     """
-    judges: list[OpenJudge] = []
+    judges: dict[str, OpenJudge] = {}
     for number, name in enumerate(names, 1):
+        if not is_url(name):
+            msg = f'{name!r}: expected the URL of a model server, such as http://127.0.0.1:8100'
+            raise InputError(msg)
         own = f'EMBODIED_R_TOKEN_JUDGE{number if number > 1 else ""}'
-        judge = OpenJudge(name, own, sampling, cache)
-        twin = next((other.name for other in judges if other.identity == judge.identity), '')
-        if twin:
+        with _told_of(name):
+            identity = model_identity(name, own)
+        if identity in judges:
             msg = (
-                f'--judge {twin} and {name} are the same model, which agrees with itself: '
-                'expected different ones'
+                f'--judge {judges[identity].name} and {name} are the same model, which agrees '
+                'with itself: expected different ones'
             )
             raise InputError(msg)
-        judges.append(judge)
-    return judges
+        judges[identity] = OpenJudge(name, own, sampling, cache, identity)
+    return list(judges.values())

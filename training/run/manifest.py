@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import fields, MISSING
 import json
 from pathlib import Path
@@ -61,7 +60,6 @@ def _is_complete(checkpoint: Path) -> bool:
 
 # No .json: the digest of a model is over those, and releases and promotions copy them.
 _FILE = 'manifest.yaml'
-_FORMER_FILE = 'begun.yaml'  # of release 0.1
 _SEED = 42  # of a trainer that is told none
 # What of a recipe's own settings does not decide what is learned from the first step on; the model
 # is known by its weights. How long it learns, and how it logs and saves, may change as well.
@@ -80,7 +78,7 @@ def manifest_of(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """
     model = settings.get('model', '')
     deciding = {name: value for name, value in settings.items() if name not in _FREE}
-    read = [*settings.get('rows', ()), settings.get('samples', '')]
+    read = [*settings.get('rows', ()), *(settings.get(n, '') for n in ('samples', 'adapter'))]
     contents = {f'sha256 of {file}': file_sha256(Path(file)) for file in read if _is_file(file)}
     start = model_identity(model) if model else ''
     return {'model': start, 'seed': seed, **deciding, **contents}
@@ -88,7 +86,7 @@ def manifest_of(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
 
 def manifest_in(folder: Path) -> dict[str, Any]:
     """The manifest that is kept in a folder; empty: none is, or none that can be taken."""
-    before = read_yaml(folder / _FILE) if _file_of(folder).exists() else {}
+    before = read_yaml(folder / _FILE) if (folder / _FILE).exists() else {}
     return before if isinstance(before, dict) else {}
 
 
@@ -121,20 +119,10 @@ def begin_or_go_on(folder: Path, manifest: Mapping[str, Any]) -> None:
     Raises:
         InputError: Something else was begun there, or it cannot be written.
     """
-    if _file_of(folder).exists():
+    if (folder / _FILE).exists():
         refuse_another(folder, manifest)
     else:
         _note(folder, manifest)
-
-
-def _file_of(folder: Path) -> Path:
-    """Where a run keeps its manifest; one that release 0.1 wrote gets its present name."""
-    former = folder / _FORMER_FILE
-    if former.exists():
-        sys.stderr.write(f'{former} is a run manifest of release 0.1: it is now {_FILE}\n')
-        with suppress(FileNotFoundError):  # several processes come here at once
-            former.rename(folder / _FILE)
-    return folder / _FILE
 
 
 def _note(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -148,7 +136,7 @@ def refuse_another(folder: Path, manifest: Mapping[str, Any]) -> None:
     Raises:
         InputError: It does, or what it tells cannot be read.
     """
-    if not _file_of(folder).exists():
+    if not (folder / _FILE).exists():
         return
     before = read_yaml(folder / _FILE)
     if not isinstance(before, dict):
@@ -178,7 +166,7 @@ def refuse_other_run(folder: Path, recipe: type[Any], config: Path, more: dict[s
     Raises:
         InputError: It began otherwise, or a file cannot be read.
     """
-    if not _file_of(folder).exists():
+    if not (folder / _FILE).exists():
         return
     recipe_settings = {**(read_yaml(config) or {}), **more}
     kinds = get_type_hints(recipe)

@@ -11,6 +11,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.chat.settings import holds_weights, refuse_pickles
 from peft import PeftModel
+import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.quantizers.auto import AutoHfQuantizer
 from transformers.trainer_utils import IntervalStrategy
@@ -95,6 +96,28 @@ def is_vision_model(folder: Path) -> bool:
 def is_adapter(folder: Path) -> bool:
     """Tell whether a folder holds a LoRA adapter instead of a whole model."""
     return (folder / _ADAPTER).exists() and not (folder / 'config.json').exists()
+
+
+def is_gguf(model: str) -> bool:
+    """Tell whether a model is given as a file of llama.cpp."""
+    return model.endswith(f'.{_GGUF}')
+
+
+def load_gguf(file: Path) -> tuple[Any, Any]:
+    """Tokenizer and model of a file of llama.cpp, whose weights are dequantised.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    how = {'gguf_file': file.name, 'local_files_only': True}
+    try:
+        model = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **how)
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, **how)
+    except (ImportError, OSError, ValueError) as error:
+        msg = f'{file} cannot be read as a model: {" ".join(str(error).split())}'
+        raise InputError(msg) from None
+    model.hf_quantizer, model.is_quantized = None, False  # it is no more
+    return tokenizer, model
 
 
 def is_complete(folder: Path) -> bool:

@@ -12,7 +12,6 @@ TRL hands `log_metric` to rewards alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import wraps
 import math
 from typing import Any, TYPE_CHECKING
@@ -20,7 +19,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.common.errors import InputError, ModelError
 from embodied_r_ros.core.reasoning.completions import parse_completion
 
-from training.eval.grading import consistencies, grade_completions
+from training.eval.grading import AskedQuestion, consistencies, grade_completions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,13 +30,6 @@ if TYPE_CHECKING:
     Reward = Callable[..., list[float]]
 
 RIGHT_SHARE = 'exactly_right_share'  # of the completions, in the logs
-
-
-@dataclass(frozen=True)
-class _GradingCase:
-    question: str
-    options: tuple[str, ...]
-    solution: str
 
 
 def require_finite(reward: Reward) -> Reward:
@@ -73,10 +65,10 @@ class BatchAccuracies:
     def __init__(self, judge: Judge | None) -> None:
         """Take what judges free texts; None: nothing does."""
         self._judge = judge
-        self._batch: tuple[list[_GradingCase], list[str]] = ([], [])
+        self._batch: tuple[list[AskedQuestion], list[str]] = ([], [])
         self._accuracies: list[float] = []
 
-    def of(self, askeds: list[_GradingCase], texts: list[str]) -> list[float]:
+    def of(self, askeds: list[AskedQuestion], texts: list[str]) -> list[float]:
         """One per completion; 0: it has no answer.
 
         Raises:
@@ -142,10 +134,10 @@ def completion_texts(completions: Completions) -> list[str]:
     return [completion[0]['content'] for completion in completions]
 
 
-def grading_cases(columns: dict[str, Any]) -> list[_GradingCase]:
+def grading_cases(columns: dict[str, Any]) -> list[AskedQuestion]:
     """What was asked, from the columns `question`, `options` and `solution` of a batch."""
     names = ('question', 'options', 'solution')
     return [
-        _GradingCase(question, tuple(options), solution)
+        AskedQuestion(question, tuple(options), solution)
         for question, options, solution in zip(*(columns[name] for name in names), strict=True)
     ]

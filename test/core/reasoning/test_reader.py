@@ -251,13 +251,12 @@ def test_robot_grades_and_rewards_read_the_same(
     text: str, options: tuple[str, ...], expected: str | None
 ) -> None:
     pytest.importorskip('torch')
-    from training.eval.grading import grade
-    from training.grade import AskedRow
+    from training.eval.grading import AskedQuestion, grade
     from training.run.rewards import accuracy_reward
 
     assert live(text, options) == expected
     solution = expected or ('A' if options else '7')
-    grading = grade(AskedRow('r', 'Where is it?', options, solution), text)
+    grading = grade(AskedQuestion('Where is it?', options, solution), text)
     # What names no option is graded as wrong, or not at all.
     is_read = grading.accuracy is not None and (not options or grading.accuracy == 1.0)
     assert (grading.answer if is_read else None) == expected

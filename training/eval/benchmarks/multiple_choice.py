@@ -260,7 +260,7 @@ def _are_times(span: tuple[Any, ...]) -> bool:
         return False
 
 
-# ERQA: `data/erqa.tfrecord` of embodiedreasoning/ERQA, or a table; scored as its eval_harness.py.
+# ERQA: a table of embodiedreasoning/ERQA, in parquet or TSV; scored as its eval_harness.py.
 def erqa_score(question: BenchmarkQuestion, prediction: str) -> float:
     """1 where the prediction is the letter, dots, spaces around it and case aside."""
     truth = (question.truth or '').strip().lower()
@@ -275,7 +275,7 @@ def read_erqa(path: Path) -> list[BenchmarkQuestion]:
     """
     questions = []
     for row, raw in enumerate(read_records(path)):
-        record = {k: _single(value) for k, value in raw.items() if k not in _ERQA_IMAGES}
+        record = {k: value for k, value in raw.items() if k not in _ERQA_IMAGES}
         name = next((str(record[k]) for k in ('question_id', 'index') if k in record), str(row))
         kind = record.get('question_type') or record.get('category') or 'ERQA'
         images = next((raw[key] for key in _ERQA_IMAGES if raw.get(key)), None)
@@ -293,16 +293,7 @@ def read_erqa(path: Path) -> list[BenchmarkQuestion]:
     return without_doubles(questions, path)
 
 
-_ERQA_IMAGES = ('image/encoded', 'images', 'image')
-
-
-def _single(value: Any) -> Any:
-    """A feature of one text as that text."""
-    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], (bytes, str)):
-        value = value[0]
-    if isinstance(value, bytes):
-        return value.decode('utf-8', errors='replace')
-    return value
+_ERQA_IMAGES = ('images', 'image')
 
 
 URBAN_VIDEO_BENCH = Benchmark(

@@ -40,7 +40,7 @@ from training.eval.benchmarks.questions import as_list
 from training.eval.generation import generate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from embodied_r_ros.core.chat.cache import ReplyCache
     from embodied_r_ros.core.scene.memory import MemoryConfig
@@ -365,8 +365,9 @@ def write_export(
         InputError: The suffix is another one, or the file cannot be written.
     """
     check_export(benchmark, path)
-    export = _lines if path.suffix == _LINES else _EXPORTS[benchmark][1]
-    write_whole(path, export(questions, texts), makes_folder=True)
+    is_of_lines = path.suffix == _LINES
+    text = _lines(questions, texts) if is_of_lines else _table(benchmark, questions, texts)
+    write_whole(path, text, makes_folder=True)
 
 
 def check_export(benchmark: str, path: Path) -> None:
@@ -375,7 +376,7 @@ def check_export(benchmark: str, path: Path) -> None:
     Raises:
         InputError: So it is.
     """
-    suffixes = [_EXPORTS[benchmark][0]] if benchmark in _EXPORTS else []
+    suffixes = ['.tsv'] if benchmark in _KIND_COLUMNS else []
     if path.suffix not in {*suffixes, _LINES}:
         names = ' or '.join([*suffixes, _LINES])
         msg = f'{path}: predictions of {benchmark} are exported to a file {names}'
@@ -387,60 +388,22 @@ def _lines(questions: Sequence[BenchmarkQuestion], texts: Texts) -> str:
     return ''.join(json.dumps(value, ensure_ascii=False) + '\n' for value in values)
 
 
-def _vsi_bench(questions: Sequence[BenchmarkQuestion], texts: Texts) -> str:
-    """Columns that VsiBench.evaluate of VLMEvalKit reads, and those for people."""
-    rows = [
-        {
-            'index': question.id,
-            'question_type': question.question_type,
-            'question': question.plain_question(),
-            'candidates': repr(_published_options(question)),
-            'answer': question.truth,
-            'prediction': texts.get(question.id, ''),
-        }
-        for question in questions
-    ]
-    return _table(rows)
+def _row(benchmark: str, number: int, question: BenchmarkQuestion, texts: Texts) -> dict[str, Any]:
+    """Columns that VLMEvalKit reads in `evaluate` of a benchmark, and those for people."""
+    options = question.record.get('options') if question.options else None
+    kind = dict.fromkeys(_KIND_COLUMNS[benchmark], question.question_type)
+    return {
+        'index': question.id if benchmark == 'vsi-bench' else number,
+        **kind,
+        'question': question.plain_question(),
+        'candidates': repr(list(as_list(options) if options is not None else question.options)),
+        'answer': question.record['answer'] if benchmark == 'mvbench' else question.truth,
+        'prediction': texts.get(question.id, ''),
+    }
 
 
-def _published_options(question: BenchmarkQuestion) -> list[str]:
-    """The options with their letters, as the rows have them; empty: it has none."""
-    return list(as_list(question.record['options'])) if question.options else []
-
-
-def _mvbench(questions: Sequence[BenchmarkQuestion], texts: Texts) -> str:
-    """Columns that MVBench.evaluate of VLMEvalKit reads; the index is the number of the row."""
-    rows = [
-        {
-            'index': row,
-            'task_type': question.question_type,
-            'question': question.plain_question(),
-            'candidates': repr(list(question.options)),
-            'answer': question.record['answer'],
-            'prediction': texts.get(question.id, ''),
-        }
-        for row, question in enumerate(questions)
-    ]
-    return _table(rows)
-
-
-def _erqa(questions: Sequence[BenchmarkQuestion], texts: Texts) -> str:
-    """Columns that the two readers of ERQA in VLMEvalKit read."""
-    rows = [
-        {
-            'index': row,
-            'category': question.question_type,
-            'question_type': question.question_type,
-            'question': question.plain_question(),
-            'answer': question.truth,
-            'prediction': texts.get(question.id, ''),
-        }
-        for row, question in enumerate(questions)
-    ]
-    return _table(rows)
-
-
-def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+def _table(benchmark: str, questions: Sequence[BenchmarkQuestion], texts: Texts) -> str:
+    rows = [_row(benchmark, number, q, texts) for number, q in enumerate(questions)]
     text = StringIO()
     writer = csv.DictWriter(
         text, list(rows[0]), delimiter='\t', quoting=csv.QUOTE_ALL, lineterminator='\n'
@@ -450,8 +413,9 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-_EXPORTS: dict[str, tuple[str, Callable[[Sequence[BenchmarkQuestion], Texts], str]]] = {
-    'vsi-bench': ('.tsv', _vsi_bench),
-    'mvbench': ('.tsv', _mvbench),
-    'erqa': ('.tsv', _erqa),
+# Benchmarks that VLMEvalKit scores, and its columns with the type of a question.
+_KIND_COLUMNS = {
+    'vsi-bench': ('question_type',),
+    'mvbench': ('task_type',),
+    'erqa': ('category', 'question_type'),
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all benchmarks have: questions with their ground truth, and a rule that scores a text.
 
-Their files are read as plain records: parquet, JSON, JSON lines, CSV, TSV, TFRecord.
+Their files are read as plain records: parquet, JSON, JSON lines, CSV, TSV.
 """
 
 from __future__ import annotations
@@ -16,18 +16,17 @@ from dataclasses import dataclass, field
 from io import StringIO
 from itertools import pairwise
 import json
-import struct
 import sys
 from tokenize import generate_tokens, NL, STRING, TokenError
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.arm.import_parquet import ParquetFile
 from embodied_r_ros.common.errors import InputError
+from pyarrow import ArrowException
+from pyarrow.parquet import read_table
 
 from training.data.lines import read_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from embodied_r_ros.core.chat.cache import ReplyCache
@@ -36,8 +35,6 @@ Record = Mapping[str, Any]
 JudgedScores = Callable[
     [str, Sequence['BenchmarkQuestion'], Sequence[str], 'ReplyCache | None'], 'list[float | None]'
 ]
-
-_CRC_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -206,9 +203,12 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def _parquet(path: Path) -> list[dict[str, Any]]:
-    file = ParquetFile(path)
-    columns = [file.values(name) for name in file.columns]
-    return [dict(zip(file.columns, row, strict=True)) for row in zip(*columns, strict=True)]
+    try:
+        rows: list[dict[str, Any]] = read_table(path).to_pylist()
+    except (OSError, ArrowException) as error:
+        msg = f'{path} cannot be read: {error}'
+        raise InputError(msg) from None
+    return rows
 
 
 def _json(path: Path) -> list[dict[str, Any]]:
@@ -254,92 +254,10 @@ def _text(path: Path) -> str:
         raise InputError(msg) from None
 
 
-def _tfrecord(path: Path) -> list[dict[str, Any]]:
-    """Rows of tf.train.Example messages: each feature is a list of bytes or of integers."""
-    try:
-        return [_example(message) for message in _framed(path.read_bytes())]
-    except (OSError, LookupError, struct.error, UnicodeDecodeError) as error:
-        msg = f'{path} cannot be read as TFRecord: {error}'
-        raise InputError(msg) from None
-
-
-def _framed(data: bytes) -> Iterator[bytes]:
-    """Messages of a TFRecord file: length, its checksum, message, its checksum."""
-    at = 0
-    while at < len(data):
-        (length,) = struct.unpack_from('<Q', data, at)
-        start = at + 8 + _CRC_BYTES
-        if start + length + _CRC_BYTES > len(data):
-            msg = f'it ends within the record at byte {at}'
-            raise IndexError(msg)
-        yield data[start : start + length]
-        at = start + length + _CRC_BYTES
-
-
-def _example(message: bytes) -> dict[str, Any]:
-    """Features by name. Example {1: Features {1: map entry {1: name, 2: Feature}}}."""
-    features: dict[str, Any] = {}
-    for features_bytes in _fields(message, 1):
-        for entry in _fields(features_bytes, 1):
-            name = _fields(entry, 1)[0].decode()
-            features[name] = [
-                value for feature in _fields(entry, 2) for value in _feature_values(feature)
-            ]
-    return features
-
-
-def _feature_values(feature: bytes) -> list[Any]:
-    """Values of a Feature {1: list of bytes, 3: list of integers}; numbers with points: none."""
-    values: list[Any] = [item for part in _fields(feature, 1) for item in _fields(part, 1)]
-    for part in _fields(feature, 3):
-        for packed in _fields(part, 1):
-            at = 0
-            while at < len(packed):
-                value, at = _varint(packed, at)
-                values.append(value)
-        values += _fields(part, 1, varints=True)
-    return values
-
-
-def _fields(message: bytes, number: int, *, varints: bool = False) -> list[Any]:
-    """The fields of a protobuf message with a number: those of bytes, or those of integers."""
-    values: list[Any] = []
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
-        kind = key & 7
-        if kind == 0:
-            value, at = _varint(message, at)
-            values += [value] if varints and key >> 3 == number else []
-        elif kind == 2:
-            length, at = _varint(message, at)
-            if at + length > len(message):
-                msg = 'a field is cut off'
-                raise IndexError(msg)
-            values += [message[at : at + length]] if not varints and key >> 3 == number else []
-            at += length
-        else:
-            at += {1: 8, 5: 4}[kind]
-    return values
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """An integer in base 128, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-
-
 _READERS = {
     '.parquet': _parquet,
     '.json': _json,
     '.jsonl': _json_lines,
     '.csv': _csv,
     '.tsv': _tsv,
-    '.tfrecord': _tfrecord,
 }

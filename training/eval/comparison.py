@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of two models is better on the same rows: `python -m training.compare A.json B.json`.
+"""Which of two models is better on the same rows: `training.evaluate compare A.json B.json`.
 
 A.json and B.json are reports of `training.evaluate --json`. The test is paired: every row is asked
 of both, and whole scenes are resampled and flipped (`statistics.py`).
@@ -16,8 +16,8 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.files import write_whole
 
+from training.eval.asking import add_report_option, write_report
 from training.eval.figures import gain_text
 from training.eval.statistics import paired_test
 from training.run.command import run_command
@@ -127,18 +127,17 @@ def read_report(path: Path) -> dict[str, Any]:
 
 def _run(args: argparse.Namespace) -> int:
     comparison = compare(read_report(args.first), read_report(args.second))
-    if args.json:
-        write_whole(args.json, json.dumps(comparison, indent=2) + '\n', makes_folder=True)
+    write_report(args.json, comparison)
     sys.stdout.write(table(comparison) + '\n')
     return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare two reports."""
-    parser = argparse.ArgumentParser(prog='training.compare', description=__doc__)
+    parser = argparse.ArgumentParser(prog='training.evaluate compare', description=__doc__)
     parser.add_argument('first', type=Path, metavar='A.json')
     parser.add_argument('second', type=Path, metavar='B.json')
-    parser.add_argument('--json', type=Path, metavar='FILE', help='write the comparison here too')
+    add_report_option(parser)
     return run_command(parser, _run, arguments)
 
 
