@@ -29,6 +29,7 @@ BENCHES = {
     'episodes': 'what a recording loses when it is killed or cut, and how long repair takes',
     'fleet': 'recordings on Ray: overhead, cores, 100,000 that take no time',
     'keyframes': 'overlap against rendered truth, time per image, rate from a bag',
+    'layouts': "VSI-Bench's wordings about layouts of real rooms: right, unknown, wrong",
     'live': 'a live camera over DDS: images lost, latency, share of a core',
     'motion': 'motion between keyframes without odometry, rendered and real, and its time',
     'perception': 'motion and items of the classical perceiver against rendered truth',
@@ -41,7 +42,7 @@ BENCHES = {
 }
 
 
-_ALONE = {'soak', 'questions'}
+_ALONE = {'soak', 'questions', 'layouts'}
 _ROOT = Path(__file__).resolve().parents[1]
 
 
