@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.cli.main import main
+from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.reasoning.question import Question
 import pytest
 
@@ -72,3 +73,18 @@ def test_questions_that_cannot_be_asked_are_refused(
     assert main(['demo', *words, '--out', str(tmp_path / 'out')]) == 2
     assert message in capsys.readouterr().err
     assert planned_commands == []
+
+
+def test_what_a_killed_demonstration_left_is_removed_by_the_next_and_not_while_it_runs(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip('rclpy')
+    from embodied_r_ros.nodes.demo.demo import _workplace
+
+    (tmp_path / '.unfinished-x' / 'episodes').mkdir(parents=True)
+    with _workplace(tmp_path) as scratch:
+        assert [*tmp_path.iterdir()] == [scratch]
+        with pytest.raises(InputError, match='is not an empty folder'), _workplace(tmp_path):
+            pass
+        assert scratch.is_dir()
+    assert not [*tmp_path.iterdir()]
