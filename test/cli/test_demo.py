@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.reasoning.question import Question
 import pytest
 
@@ -88,3 +88,18 @@ def test_what_a_killed_demonstration_left_is_removed_by_the_next_and_not_while_i
             pass
         assert scratch.is_dir()
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize('more', ['', '; what was written is kept, `recover` closes it'])
+def test_a_full_disk_names_the_folder_that_was_given(tmp_path: Path, more: str) -> None:
+    pytest.importorskip('rclpy')
+    from embodied_r_ros.nodes.demo.demo import _workplace
+
+    out = tmp_path / 'out'
+    with (
+        pytest.raises(InputError, match=f'^cannot write to {out}: File too large$'),
+        _workplace(out) as scratch,
+    ):
+        msg = f'no episode. cannot write {scratch}/episodes/ep: File too large{more}'
+        raise EmbodiedRError(msg)
+    assert not out.exists()

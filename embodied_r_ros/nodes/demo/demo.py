@@ -10,6 +10,7 @@ from functools import partial
 import json
 from pathlib import Path
 from random import Random
+import re
 import shutil
 import tempfile
 from typing import Any, NamedTuple, TYPE_CHECKING
@@ -267,6 +268,13 @@ def _workplace(out: Path) -> Iterator[Path]:
     try:
         with lock:
             yield scratch
+    except EmbodiedRError as error:
+        # The hidden folder goes, and with it what such a line says to be kept there.
+        told = re.search(rf'cannot write {re.escape(str(scratch))}[^:]*: ([^;]+)', str(error))
+        if told is None:
+            raise
+        msg = f'cannot write to {out}: {told[1]}'
+        raise InputError(msg) from None
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
         if is_new and not any(out.iterdir()):
