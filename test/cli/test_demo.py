@@ -95,11 +95,10 @@ def test_a_full_disk_names_the_folder_that_was_given(tmp_path: Path, more: str) 
     pytest.importorskip('rclpy')
     from embodied_r_ros.nodes.demo.demo import _workplace
 
-    out = tmp_path / 'out'
+    out, told = tmp_path / 'out', f'no episode. cannot write {{}}/ep: File too large{more}'
     with (
         pytest.raises(InputError, match=f'^cannot write to {out}: File too large$'),
         _workplace(out) as scratch,
     ):
-        msg = f'no episode. cannot write {scratch}/episodes/ep: File too large{more}'
-        raise EmbodiedRError(msg)
+        raise EmbodiedRError(told.format(scratch))
     assert not out.exists()
