@@ -259,6 +259,7 @@ WRITING = {
         read,
         _experiment,
         ('trl',),
+        room=(0.0, 0.5),  # its times make a report longer or shorter
     ),
     'publish': Writing('models publish IN/slot OUT/slot', 'slot/manifest.json', whole_slot, _slot),
     'images': Writing(
