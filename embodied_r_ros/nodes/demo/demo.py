@@ -10,14 +10,16 @@ from functools import partial
 import json
 from pathlib import Path
 from random import Random
+import re
 import shutil
 import tempfile
 from typing import Any, NamedTuple, TYPE_CHECKING
 
 from embodied_r_ros.apps.sheet import AnsweredQuestion, write_contact_sheet
 from embodied_r_ros.bags.playback import Playable, playable
+from embodied_r_ros.bags.writer import BagLock, is_locked
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
-from embodied_r_ros.common.files import make_empty_folder
+from embodied_r_ros.common.files import make_empty_folder, write_whole
 from embodied_r_ros.core.reasoning.question import Question
 from embodied_r_ros.core.types.deltas import ItemStatus
 from embodied_r_ros.data.episodes.episode import read_layout
@@ -42,6 +44,7 @@ _WANTED = ('item_direction', 'net_turn', 'first_sight', 'height_change', 'how_ma
 _QUESTIONS = 3
 _ATTEMPTS = 20
 _MOST_THINGS = 3
+_UNFINISHED = '.unfinished-'  # begins the names of folders of what is not done
 # Questions that suit any recording.
 _ANYWHERE = {
     'net_turn': tuple(FACINGS.values()),
@@ -239,14 +242,26 @@ def _workplace(out: Path) -> Iterator[Path]:
     It is removed in the end, and so is an output folder in which nothing was left.
     """
     is_new = not out.exists()
+    if not is_locked(out):
+        for left in out.glob(f'{_UNFINISHED}*'):  # by a process that was killed
+            shutil.rmtree(left, ignore_errors=True)
     make_empty_folder(out)
     try:
-        scratch = Path(tempfile.mkdtemp(prefix='.unfinished-', dir=out.resolve()))
+        lock = BagLock(out)
+        scratch = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=out.resolve()))
     except OSError as error:
         msg = f'cannot write to {out}: {error.strerror}'
         raise InputError(msg) from None
     try:
-        yield scratch
+        with lock:
+            yield scratch
+    except EmbodiedRError as error:
+        # The hidden folder goes, and with it what such a line says to be kept there.
+        told = re.search(rf'cannot write {re.escape(str(scratch))}[^:]*: ([^;]+)', str(error))
+        if told is None:
+            raise
+        msg = f'cannot write to {out}: {told[1]}'
+        raise InputError(msg) from None
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
         if is_new and not any(out.iterdir()):
@@ -329,9 +344,7 @@ def _leave(
         'questions': [_entry(question) for question in answers],
     }
     report_file = bag.with_name('report.json')
-    report_file.write_text(
-        json.dumps(report, indent=2, ensure_ascii=False) + '\n', encoding='utf-8'
-    )
+    write_whole(report_file, json.dumps(report, indent=2, ensure_ascii=False) + '\n')
     bag.replace(request.out / 'bag')
     for file in (sheet, report_file):
         file.replace(request.out / file.name)
