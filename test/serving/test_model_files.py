@@ -4,13 +4,21 @@ from __future__ import annotations
 from dataclasses import replace
 import hashlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import io
+import tarfile
 import threading
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import InputError, ModelError
 from embodied_r_ros.serving import model_files
-from embodied_r_ros.serving.model_files import detector_path, fetch, MODEL_FILES, ModelFile
+from embodied_r_ros.serving.model_files import (
+    Archive,
+    detector_path,
+    fetch,
+    MODEL_FILES,
+    ModelFile,
+)
 import pytest
 
 if TYPE_CHECKING:
@@ -182,3 +190,44 @@ def test_the_list_says_what_is_there(capsys: pytest.CaptureFixture[str]) -> None
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(MODEL_FILES)
     assert all('Apache-2.0' in line for line in lines)
+
+
+def test_a_file_is_taken_out_of_a_package(tmp_path: Path) -> None:
+    package = tmp_path / 'package.tgz'
+    with tarfile.open(package, 'w:gz') as archive:
+        info = tarfile.TarInfo('package/assets.data')
+        info.size = len(CONTENT) + 3
+        archive.addfile(info, io.BytesIO(b'abc' + CONTENT))
+    part = Archive(package.stat().st_size, 'package/assets.data', 3, 'small.tflite')
+    entry = replace(ENTRY, archive=part)
+    path = fetch(entry, tmp_path / 'here', str(package))
+    assert path.name == 'small.tflite'
+    assert path.read_bytes() == CONTENT
+    other = replace(entry, archive=replace(part, member='package/none'))
+    with pytest.raises(ModelError, match='has no package/none'):
+        fetch(other, tmp_path / 'there', str(package))
+    early = replace(entry, archive=replace(part, offset=2))
+    with pytest.raises(ModelError, match='is another file than small'):
+        fetch(early, tmp_path / 'there', str(package))
+    assert list((tmp_path / 'there').iterdir()) == []
+
+
+def test_one_in_tflite_looks_beside_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv('XDG_DATA_HOME', str(tmp_path))
+    folder = model_files.model_folder()
+    folder.mkdir(parents=True)
+    first, second, beside = (
+        folder / MODEL_FILES[name].file_name
+        for name in ('detector', 'detector-small', 'detector-objectron')
+    )
+    for path in (first, second, beside):
+        path.touch()
+    monkeypatch.setattr(model_files, 'find_spec', lambda name: name)
+    assert detector_path('') == f'{first},{beside}'
+    monkeypatch.setattr(model_files, 'find_spec', lambda name: None)
+    assert detector_path('') == str(first)
+    first.unlink()
+    second.unlink()
+    assert detector_path('') == str(beside)  # says what is missing

@@ -94,7 +94,7 @@ def test_things_are_where_they_are(
     photos: Path,
 ) -> None:
     detector = Detector(DetectorConfig(str(nanodet), fit=fit))
-    found = detector.detect(read(photos / photo))
+    found = detector.detect(read(photos / photo), 0.35)  # what is doubtful too
     assert found[0].label == label
     assert overlap_of(found[0].box, box) > 0.8
 
