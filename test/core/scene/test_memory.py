@@ -83,7 +83,7 @@ def test_one_endless_delta_cannot_fill_the_prompt() -> None:
 
 
 def test_each_delta_of_a_run_that_has_no_room_is_counted_as_left_out() -> None:
-    newest = replace(delta(12), change='building ' * 200)
+    newest = replace(delta(12), change='a.' * 300)
     scene = scene_text([*long_walk(12), newest], frozenset(), MemoryConfig(token_budget=200))
     assert scene.text.startswith('(12 earlier ones are left out)\n[13] ')
     assert (scene.full, scene.merged, scene.omitted) == ((12,), 0, 12)
