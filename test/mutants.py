@@ -94,7 +94,7 @@ MUTANTS = (
            'core/perception/test_fusion.py'),
     Mutant('near-side-of-a-thing', 'core/perception/items.py',
            '(to_base + half_width) / math', 'to_base / math',
-           'core/perception/test_item_distances.py'),
+           'core/perception/test_ranging.py'),
     Mutant('skipped-motion-swapped', 'core/perception/worker.py',
            'composed_motion(keyframe.motion, following.motion)',
            'composed_motion(following.motion, keyframe.motion)',
@@ -145,7 +145,8 @@ MUTANTS = (
     Mutant('options-as-they-come', 'core/reasoning/prompts.py',
            '. {as_data(option)}', '. {option}', 'core/reasoning/test_prompts.py'),
     # bags
-    Mutant('tenth-file-second', 'bags/reader.py', ', key=_number)', ')',
+    Mutant('unpacked-beside-packed', 'bags/reader.py',
+           '(file for file in files if file.stem not in names)', 'files',
            'bags/test_bags.py bags/test_field_recordings.py'),
     Mutant('rarer-type', 'bags/reader.py',
            'types.most_common(1)[0][0]', 'types.most_common()[-1][0]',
