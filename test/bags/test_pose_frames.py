@@ -237,6 +237,16 @@ def moving(parent: str, body: str = 'base_link') -> list[Any]:
     return messages
 
 
+def test_transforms_of_several_robots_are_left_out_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = moving('odom')
+    others = [(f'/other{topic}', *rest) for topic, *rest in own if topic == '/tf']
+    with open_source(write_bag(tmp_path / 'a', images() + own + others)) as source:
+        assert not any(image.pose for image in source)
+    assert 'several topics have some (/other/tf, /tf)' in caplog.text
+
+
 @pytest.mark.parametrize('root', ['world', '/vicon/world', 'camera_init', 't265_odom_frame'])
 def test_the_root_of_transforms_is_fixed_where_neither_odom_nor_map_is(
     tmp_path: Path, root: str, caplog: pytest.LogCaptureFixture

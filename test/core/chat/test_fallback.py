@@ -75,6 +75,16 @@ def test_what_failed_is_left_out_and_climbs_back_once_it_is_well() -> None:
     assert order(ladder) == ['first', 'second', 'third']
 
 
+def test_model_that_had_less_time_than_our_patience_is_not_to_blame() -> None:
+    looks = Looks()
+    looks.ill = {'first'}
+    ladder = fallback_of(looks)
+    for late_after_s, best in ((QUICK.patience_s - 0.1, 'first'), (QUICK.patience_s, 'second')):
+        ladder.note_failure(ladder.steps[0], 'late', late_after_s)
+        assert order(ladder)[0] == best
+    ladder.close()
+
+
 def test_where_nothing_works_all_are_asked() -> None:
     looks = Looks()
     looks.ill = {'first', 'second', 'third'}

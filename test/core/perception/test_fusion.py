@@ -134,6 +134,7 @@ def test_a_patch_of_coloured_objects_has_its_box() -> None:
     truth = (100 / 320, 60 / 240, 160 / 320, 140 / 240)
     assert overlap_of(patch.box, truth) > 0.95
     assert overlap_of(patch.box, replace(patch, box=(0, 0, 0.1, 0.1)).box or truth) == 0
+    assert overlap_of((0, 0, 2, 2), (1, 0, 4, 2)) == overlap_of((1, 0, 4, 2), (0, 0, 2, 2)) == 0.25
 
 
 PLACE: Box = (0.3, 0.3, 0.5, 0.6)

@@ -310,4 +310,5 @@ def test_box_shares() -> None:
     assert box_shares((0.1, 0.2, 0.3, 0.4), 'unit', (560, 420)) == (0.1, 0.2, 0.3, 0.4)
     assert box_shares((-10, 0, 1010, 500), 'thousandths', (9, 9)) == (0, 0, 1, 0.5)
     assert box_shares((0, 0, 1200, 500), 'thousandths', (9, 9)) is None
+    assert box_shares((-200, 0, 500, 500), 'thousandths', (9, 9)) is None
     assert box_shares((500, 0, 500, 500), 'thousandths', (9, 9)) is None

@@ -120,13 +120,14 @@ def test_motion_is_put_together_over_keyframes_that_are_passed_over(bench: Bench
         bench.worker.submit(keyframe(index))
     assert eventually(lambda: len(bench.perceiver.begun) == 2)
     for index in range(2, 6):
-        bench.worker.submit(replace(keyframe(index), motion=step))
+        way = replace(step, translation=(float(index), 0.0, 0.0))
+        bench.worker.submit(replace(keyframe(index), motion=way))
     bench.perceiver.open()
     assert bench.worker.wait_idle(5)
     assert bench.pairs()[2:] == [(1, 4, 2), (4, 5, 0)]
     motion = bench.deltas[2].motion
     assert motion.yaw_rad == pytest.approx(1.5)
-    x = sum(math.cos(0.5 * turns) for turns in range(3))
+    x = sum(index * math.cos(0.5 * turns) for turns, index in enumerate((2, 3, 4)))
     assert motion.translation[0] == pytest.approx(x)
 
 

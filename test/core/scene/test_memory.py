@@ -82,6 +82,13 @@ def test_one_endless_delta_cannot_fill_the_prompt() -> None:
     assert len(scene.text) < 2 * config.token_budget + 40
 
 
+def test_each_delta_of_a_run_that_has_no_room_is_counted_as_left_out() -> None:
+    newest = replace(delta(12), change='a.' * 300)
+    scene = scene_text([*long_walk(12), newest], frozenset(), MemoryConfig(token_budget=200))
+    assert scene.text.startswith('(12 earlier ones are left out)\n[13] ')
+    assert (scene.full, scene.merged, scene.omitted) == ((12,), 0, 12)
+
+
 def test_failed_perception_reads_as_cannot_tell() -> None:
     failed = SemanticDelta(2 * SECOND_NS, DeltaKind.FAILED, error='server gone')
     scene = scene_text([delta(0, 'red tall object'), failed], frozenset(), MemoryConfig())

@@ -48,6 +48,16 @@ def test_camera_is_where_the_chain_puts_it_at_the_stamp(frame: str) -> None:
     assert yaw_pitch_roll(pose.rotation()) == pytest.approx((math.pi / 2, 0.0, 0.0), abs=1e-9)
 
 
+def test_camera_that_looks_down_does_so_wherever_its_robot_turns() -> None:
+    made, down = TransformTree(), rotation_from_ypr(0.0, math.radians(30), 0.0)
+    made.add_static('camera_link', Pose((0.0, 0.0, 1.0), quaternion_from_matrix(down), 'base'))
+    made.add('base', S, Pose((0.0, 0.0, 0.0), yaw_to(90), 'odom'))
+    pose = made.camera_at('camera_link', S)
+    assert isinstance(pose, Pose)
+    angles = map(math.degrees, yaw_pitch_roll(pose.rotation()))
+    assert tuple(angles) == pytest.approx((90.0, 30.0, 0.0), abs=1e-9)
+
+
 def test_turn_between_two_transforms_is_a_share_of_the_way() -> None:
     made = TransformTree()
     for second, yaw_deg in enumerate((170, -170)):

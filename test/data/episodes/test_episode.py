@@ -12,12 +12,13 @@ from embodied_r_ros.bags.messages import odometry_to_msg
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.core.perception.egomotion import motion_from_poses
 from embodied_r_ros.core.types.deltas import action_text, DeltaKind, SemanticDelta
+from embodied_r_ros.core.types.episodes import EpisodeEvent, EpisodeMark, EpisodeOutcome
 from embodied_r_ros.core.types.geometry import Pose
 from embodied_r_ros.core.types.images import EncodedImage
 from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.core.types.poses import mounted_pose
 from embodied_r_ros.data.episodes.episode import Episode, read_episode
-from embodied_r_ros.data.own_messages import delta_to_msg, keyframe_to_msg
+from embodied_r_ros.data.own_messages import delta_to_msg, keyframe_to_msg, mark_to_msg
 from embodied_r_ros.data.questions.coverage import Coverage
 from embodied_r_ros.data.questions.derive import QuestionsConfig, rows_of_episode
 import pytest
@@ -108,6 +109,23 @@ def test_solutions_are_of_the_camera_as_the_deltas_are(tmp_path: Path) -> None:
     episode = read_episode(write_bag(tmp_path / 'e1', deltas=SEEN, keyframes=keyframes))
     assert episode.deltas[-1].action == 'moved right 0.5 m'
     assert solutions(episode, Coverage()) == {'to the right of the start'}
+
+
+def test_an_episode_ended_as_its_last_mark_says(tmp_path: Path) -> None:
+    with BagWriter(tmp_path / 'e1') as bag:
+        bag.add_topic('/episode_mark', 'embodied_r_msgs/msg/EpisodeMark')
+        for second, (event, outcome) in enumerate(
+            [
+                (EpisodeEvent.START, EpisodeOutcome.UNSET),
+                (EpisodeEvent.STOP, EpisodeOutcome.FAILURE),
+                (EpisodeEvent.STOP, EpisodeOutcome.SUCCESS),
+            ],
+            1,
+        ):
+            mark = EpisodeMark(second * SECOND_NS, 'e1', event, outcome=outcome)
+            bag.write('/episode_mark', mark_to_msg(FACTORY, mark), mark.stamp_ns)
+    episode = read_episode(tmp_path / 'e1', 'classical', lambda path: [delta_at(1)])
+    assert episode.outcome is EpisodeOutcome.SUCCESS
 
 
 @pytest.mark.parametrize('known', [0, 4])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 import hashlib
 import json
@@ -43,6 +44,13 @@ IN_TEST, IN_TRAIN = (
     [name for i in range(30) if split_of(name := f'room {i}', CONFIG) == split]
     for split in ('test', 'train')
 )
+
+
+def test_splits_get_their_shares_of_the_scenes() -> None:
+    config = QuestionsConfig(test_share=0.2, validation_share=0.3)
+    counts = Counter(split_of(f'room {i}', config) for i in range(1000))
+    for split, share in (('test', 200), ('validation', 300), ('train', 500)):
+        assert abs(counts[split] - share) < 50
 
 
 def write_bag(
