@@ -407,3 +407,11 @@ def test_without_a_scale_there_are_directions_and_no_distances() -> None:
         assert_reason(result)
     for result in (scene.size('bed'), scene.floor_area(), scene.way_to('bed')):
         assert_reason(result)
+
+
+def test_of_two_things_the_left_one_is_on_the_left_of_the_other() -> None:
+    left, right = Thing('chair', (3.0, 0.5, 0.5)), Thing('lamp', (3.0, -0.5, 0.5))
+    delta, _ = delta_of(0, camera_at(0, 0), left, right)
+    scene = Scene([delta])
+    assert scene.beside('chair', 'lamp').value == 'left'
+    assert scene.beside('lamp', 'chair').value == 'right'
