@@ -92,8 +92,6 @@ _STILL_OR_MOVING = (
     r'mov(?:ed|es|ing)|travel\w*|walk\w*|driv\w+|went|going',
 )
 _MIDDLES = {'ahead': 0.0, 'left': 90.0, 'right': -90.0, 'behind': 180.0}
-_OPPOSITES = {'forward': 'backward', 'backward': 'forward', 'left': 'right', 'right': 'left',
-              'up': 'down', 'down': 'up'}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -68,15 +68,6 @@ def quadrant_of_turn(degrees: float) -> str:
     return f'{front}-{"left" if degrees > 0 else "right"}'
 
 
-def quarter_of_turn(degrees: float) -> str:
-    """Ahead, left, right or behind, whichever is nearest."""
-    if abs(degrees) <= 45:
-        return 'ahead'
-    if abs(degrees) >= 135:
-        return 'behind'
-    return 'left' if degrees > 0 else 'right'
-
-
 def distance_to_borders(degrees: float, borders: Sequence[float]) -> float:
     """How far a direction is from the nearest of some others [degrees]."""
     return min(abs((degrees - border + 180) % 360 - 180) for border in borders)

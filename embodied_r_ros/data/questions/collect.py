@@ -24,8 +24,7 @@ from embodied_r_ros.data.episodes.inspect import bag_digest, labels_sha256, why_
 from embodied_r_ros.data.episodes.manifest import is_url
 from embodied_r_ros.data.questions.coverage import BagNote, Coverage
 from embodied_r_ros.data.questions.derive import derive_rows
-from embodied_r_ros.data.questions.indoor import KINDS
-from embodied_r_ros.data.questions.map_rows import MAP_KINDS, rows_of_map
+from embodied_r_ros.data.questions.map_rows import rows_of_map
 from embodied_r_ros.data.questions.proofs import (
     rows_of_answers,
     rows_of_written,
@@ -46,8 +45,6 @@ if TYPE_CHECKING:
     Perceive = Callable[[Path], Sequence[SemanticDelta]]
 
 MAP_SUFFIX = '.json'  # of scene maps among bags
-_EVEN_KINDS = {*KINDS, *MAP_KINDS}
-_AHEAD = 2  # an answer may have come so many times more often than any other of its options
 _MAX_LISTED = 3  # bags, of those of which none can be used
 _NAME_DIGITS = 8  # of the digest of a map, in the name of one whose name another one has too
 

@@ -228,3 +228,10 @@ def test_any_text_fits_any_budget(texts: list[str], budget: int) -> None:
     ]
     scene = scene_text(deltas, frozenset(), MemoryConfig(token_budget=budget))
     assert len(scene.full) + scene.merged + scene.omitted == len(texts)
+
+
+def test_cameras_that_are_not_in_step_are_no_jump_of_time() -> None:
+    memory = SceneMemory(MemoryConfig())
+    for second, camera in ((1, 'front'), (5, 'rear'), (3, 'front')):
+        assert not memory.add(SemanticDelta(second * SECOND_NS, DeltaKind.CHANGE, camera=camera))
+    assert len(memory) == 3

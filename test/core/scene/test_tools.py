@@ -414,3 +414,11 @@ def test_who_stands_at_a_thing_and_faces_it_looks_nowhere() -> None:
     found = Scene(place=place).way_to('bed', 'tv', 'tv')
     assert not found.is_known
     assert 'may look any way' in found.text
+
+
+def test_of_two_things_the_left_one_is_on_the_left_of_the_other() -> None:
+    left, right = Thing('chair', (3.0, 0.5, 0.5)), Thing('lamp', (3.0, -0.5, 0.5))
+    delta, _ = delta_of(0, camera_at(0, 0), left, right)
+    scene = Scene([delta])
+    assert scene.beside('chair', 'lamp').value == 'left'
+    assert scene.beside('lamp', 'chair').value == 'right'
