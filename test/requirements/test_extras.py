@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 import pytest
 
 from test.requirements.package import constraints, options_of_setup, ROOT
-from test.test_architecture import imports_at_start, ROOMS
+from test.test_architecture import CORE, imports_at_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -95,8 +95,7 @@ def test_numpy_and_opencv_of_a_sourced_ros_are_not_asked_for() -> None:
 
 def test_what_the_rooms_import_at_once_comes_with_the_package() -> None:
     """Optional libraries are imported in the functions that use them."""
-    rooms = [ROOT / 'embodied_r_ros' / name for name in (*ROOMS, 'cli')]
-    sources = [file for room in rooms for file in room.rglob('*.py')]
+    sources = [*CORE, *(ROOT / 'embodied_r_ros' / 'cli').rglob('*.py')]
     imported = set().union(*(imports_at_start(file) for file in sources))
     libraries = imported - sys.stdlib_module_names - {'embodied_r_ros', 'compression'}
     packages = {
