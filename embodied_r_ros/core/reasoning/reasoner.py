@@ -277,12 +277,18 @@ class Reasoner:
         self._look = look
         self._count = 0
 
-    def ask(self, question: str | Question, scene: Scene) -> Answer:
+    def ask(
+        self,
+        question: str | Question,
+        scene: Scene,
+        listener: Listener = lambda phase, text: None,
+    ) -> Answer:
         """Answer a question about a scene, whose newest observation is now.
 
         Args:
             question: In words, or with options and limits.
             scene: What is known of the place.
+            listener: As of `answer`.
 
         Raises:
             Refusal: There is no answer.
@@ -294,6 +300,7 @@ class Reasoner:
             scene.deltas,
             answer_id=f'offline-{self._count}',
             now_ns=lambda: asked.shown.stamp_ns if asked.shown else scene.now_ns,
+            listener=listener,
         )
 
     def answer(

@@ -262,9 +262,8 @@ class SceneAsker:
                 client.info(config.deadline_s)
         except ModelError as error:
             raise InputError(str(error)) from None
-        self._scene, self._map = scene, _map_to_tell(scene, config)
+        self._scene = Scene(scene.deltas, _map_to_tell(scene, config))
         self._reasoner = Reasoner(client, config, scene.look)
-        self._count = 0
 
     def ask(self, question: Question, listener: Listener) -> Answer:
         """Answer a question.
@@ -272,22 +271,7 @@ class SceneAsker:
         Raises:
             Refusal: There is no answer.
         """
-        self._count += 1
-        question = replace(question, scene_map=self._map)
-        newest_ns = self._newest_ns(question)
-        return self._reasoner.answer(
-            question,
-            self._scene.deltas,
-            answer_id=f'offline-{self._count}',
-            now_ns=lambda: newest_ns,
-            listener=listener,
-        )
-
-    def _newest_ns(self, question: Question) -> int:
-        if question.shown:
-            return question.shown.stamp_ns
-        newest_ns = max((delta.stamp_ns for delta in self._scene.deltas), default=0)
-        return newest_ns or (newest_stamp_ns(self._map) if self._map else 0)
+        return self._reasoner.ask(question, self._scene, listener)
 
 
 def ask_about(
