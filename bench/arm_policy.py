@@ -18,9 +18,9 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.arm.task import success_rate, TrialConfig
 from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.core.chat.client import HttpChatClient
-from embodied_r_ros.core.reasoning.question import ReasonerConfig
 from embodied_r_ros.core.reasoning.reasoner import Reasoner
 from embodied_r_ros.core.types.answers import AnswerKind
+from embodied_r_ros.serving.profiles import reasoner_config
 from embodied_r_ros.serving.served import served_model
 from embodied_r_ros.sim.arm.trials import baseline, TrialPlan
 from embodied_r_ros.sim.runs import SimArmConfig
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--episodes', type=int, default=20, help='trials of each task (%(default)s)')
     add('--seed', type=int, default=41000, help='of the scenes (%(default)s)')
     add('--robot', default='', help='robot with its candidates (that of the task)')
-    add('--token-budget', type=int, default=200, help='of the scene in a prompt (%(default)s)')
+    add('--token-budget', type=int, help='of the scene in a prompt (that of embedded-arm)')
     help_text = 'answers take so long, with looks meanwhile as live [s] (%(default)s)'
     add('--wait', type=float, default=0.0, metavar='S', help=help_text)
     names = ' '.join(BASELINES)
@@ -67,7 +67,7 @@ def main(args: argparse.Namespace) -> int:
         answerers: dict[str, Answerer] = {'oracle': oracle}
         if args.model:
             chat = stack.enter_context(served_model(args.model, lambda line: None))
-            config = ReasonerConfig(token_budget=args.token_budget)
+            config = reasoner_config(profile='embedded-arm', token_budget=args.token_budget)
             answerers['policy'] = model(Reasoner(HttpChatClient(chat), config))
         for task in args.tasks:
             plans = [TrialPlan(task, args.seed, index) for index in range(args.episodes)]

@@ -25,7 +25,7 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import code_version, user_name, write_whole
 from embodied_r_ros.common.settings import setting, setting_infos, Settings
 from embodied_r_ros.core.chat.client import HttpChatClient
-from embodied_r_ros.core.chat.settings import is_reader, model_digest
+from embodied_r_ros.core.chat.settings import is_gguf_model, is_reader, model_digest
 from embodied_r_ros.core.types.answers import Sampling
 from embodied_r_ros.serving.profiles import load_profile, READER, reasoner_config
 from embodied_r_ros.serving.promotion import (
@@ -496,7 +496,11 @@ def serving_model(profile: str, slot: Path) -> Path:
         model = server.model if server else 'none'
         msg = f'the reasoner of profile {profile} ({model}) is no folder here: name one that is'
         raise InputError(msg)
-    return server.identity() if server.adapter else model_folder(server.model_argument())
+    if server.adapter:
+        return server.identity()
+    path = Path(server.model_argument())
+    # A file lies in a folder of the one that it was written from (training.gguf_model).
+    return model_folder(str(path.parents[1] if is_gguf_model(str(path)) else path))
 
 
 def _signature(args: argparse.Namespace) -> Signature:

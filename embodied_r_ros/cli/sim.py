@@ -152,7 +152,7 @@ def _closed_loop(args: argparse.Namespace, config: SimArmConfig) -> int:
     from embodied_r_ros.sim.arm.chooser_server import ChooserServer
     from embodied_r_ros.sim.arm.trials import ClosedLoopRun, finish, lead
 
-    model, robot_file, budget = _leader(args)
+    model, robot_file, reasoner = _leader(args)
     robot, who = arm_room().load_robot(robot_file), args.chooser or 'model'
     run = ClosedLoopRun(config, args.seed, args.episodes, args.out, robot, who)
     run.prepare()
@@ -161,7 +161,7 @@ def _closed_loop(args: argparse.Namespace, config: SimArmConfig) -> int:
         robot,
         run.trial,
         speed=args.speed,
-        token_budget=budget,
+        reasoner=reasoner,
         show_image=args.show_image,
     )
     with ExitStack() as stack:
@@ -174,8 +174,8 @@ def _closed_loop(args: argparse.Namespace, config: SimArmConfig) -> int:
     return 0
 
 
-def _leader(args: argparse.Namespace) -> tuple[str, str, int]:
-    """Model, robot and token budget: the shipped policy for arms by default."""
+def _leader(args: argparse.Namespace) -> tuple[str, str, ReasonerConfig]:
+    """Model, robot and how it is asked: the shipped policy for arms by default."""
     model, robot = args.model or '', _ROBOT
     reasoner: dict[str, Any] = {}
     if not args.model and not args.chooser:
@@ -185,7 +185,7 @@ def _leader(args: argparse.Namespace) -> tuple[str, str, int]:
     robot = ROBOTS_OF_TASKS.get(args.task, robot)
     if args.token_budget is not None:
         reasoner['token_budget'] = args.token_budget
-    return model, args.robot or robot, ReasonerConfig(**reasoner).token_budget
+    return model, args.robot or robot, ReasonerConfig(**reasoner)
 
 
 def _in_words(report: dict[str, Any]) -> str:

@@ -41,6 +41,10 @@ TOOLS = 'tools'  # the profile without a model
 USUAL = 'auto'  # where nobody names a profile: the reader where it is installed, else no model
 LLAMA = 'llama-server'
 _SHARE, _PACKAGE = 'share:', 'package:'
+# What serves a folder of a model for transformers where a profile has llama.cpp.
+_FOLDER_COMMAND = (
+    'transformers', 'serve', '{model}', '--host', '{host}', '--port', '{port}', '--device', 'cpu'
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,8 @@ class ServerConfig(Settings):
         if not self.is_path():
             return False
         with suppress(ConfigError):  # a model that is not there is in no folder
-            return Path(self.model_argument()).resolve() == folder.resolve()
+            path = Path(self.model_argument()).resolve()
+            return folder.resolve() in {path, *path.parents}
         return False
 
     def client(self) -> ChatConfig:
@@ -175,14 +180,16 @@ class ServerConfig(Settings):
             return ''
 
     def filled_command(self) -> tuple[str, ...]:
-        """Program and arguments.
+        """Program and arguments; a folder, which llama.cpp does not read, has transformers serve.
 
         Raises:
             ConfigError: There is no model at its path.
         """
         values = {'{model}': self.model_argument(), '{adapter}': self.adapter_path(),
                   '{host}': self.host, '{port}': str(self.port)}  # fmt: skip
-        return tuple(_fill(word, values) for word in self.command)
+        is_folder = self.is_path() and Path(values['{model}']).is_dir()
+        command = _FOLDER_COMMAND if self.command[:1] == (LLAMA,) and is_folder else self.command
+        return tuple(_fill(word, values) for word in command)
 
 
 @dataclass(frozen=True)
@@ -342,7 +349,7 @@ def _settings_where_served(model: str) -> Mapping[str, Any]:
     if is_reader(model):
         return load_profile(READER).reasoner
     folder = Path(model).expanduser()
-    names = profile_names() if model and '://' not in model and folder.is_dir() else []
+    names = profile_names() if model and '://' not in model and folder.exists() else []
     for profile in map(load_profile, names):
         reasoner = profile.servers.get('reasoner')
         if reasoner and reasoner.is_of(folder):

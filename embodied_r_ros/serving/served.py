@@ -35,6 +35,7 @@ from embodied_r_ros.core.chat.cache import cache_key
 from embodied_r_ros.core.chat.settings import (
     ChatConfig,
     holds_weights,
+    is_gguf_model,
     is_loopback,
     is_reader,
     model_files,
@@ -160,10 +161,10 @@ def _running(
 
 
 def folder_profile(model: str, profile: str = READER) -> Profile:
-    """Profile that serves the model of a folder as the shipped arm, or an adapter in GGUF.
+    """Profile that serves the model of a folder or GGUF file as the shipped arm, or an adapter.
 
     Args:
-        model: The folder or adapter.
+        model: The folder, file or adapter.
         profile: With the base of an adapter.
 
     Raises:
@@ -178,10 +179,11 @@ def folder_profile(model: str, profile: str = READER) -> Profile:
         config = replace(template, adapter=str(folder), port=0, promoted='')
         return Profile(f'adapter-{folder.stem}', servers={'reasoner': config})
     refuse_pickles(folder)
-    if not (folder / 'config.json').is_file() or not holds_weights(folder):
+    is_folder = (folder / 'config.json').is_file() and holds_weights(folder)
+    if not is_folder and not is_gguf_model(model):
         msg = (
             f'{folder} holds no model: expected a folder with config.json and *.safetensors, '
-            'an adapter in GGUF, or the URL of a model server'
+            'a model or an adapter in GGUF, or the URL of a model server'
         )
         raise ConfigError(msg)
     template = load_profile('embedded-arm').servers['reasoner']

@@ -56,7 +56,7 @@ def test_the_real_nodes_lead_the_arm_to_success_where_an_oracle_answers(tmp_path
     assert cv2.imread(str(out / 'trial_00000.png')) is not None
 
 
-ARM = str(shared_path('models', 'arm'))
+ARM = str(shared_path('models', 'arm', 'gguf', 'arm.gguf'))
 USUAL = ReasonerConfig.token_budget
 
 
@@ -86,7 +86,7 @@ def test_the_shipped_policy_leads_as_it_was_trained_where_nobody_is_named(
         yield ChatConfig()
 
     def loop(settings: LoopSettings, *_: Any) -> None:
-        found = (*served, settings.robot_file, settings.token_budget)
+        found = (*served, settings.robot_file, settings.reasoner.token_budget)
         assert found == tuple(part for part in led if part)
         assert settings.robot.name == settings.robot_file
         msg = 'seen enough'

@@ -250,11 +250,21 @@ _HEAD = 4096  # bytes in which a file of GGUF says what it is
 
 def is_reader(model: str) -> bool:
     """Tell whether a model is given as a LoRA adapter in GGUF, for the small model that reads."""
+    return b'adapter.type' in _gguf_head(model)
+
+
+def is_gguf_model(model: str) -> bool:
+    """Tell whether a model is given as a file of GGUF that holds a whole one."""
+    return b'general.architecture' in _gguf_head(model) and not is_reader(model)
+
+
+def _gguf_head(model: str) -> bytes:
+    """The first bytes of a model that is a file of GGUF; of any other none."""
     path = Path(model).expanduser()
     if path.suffix != '.gguf' or not path.is_file():
-        return False
+        return b''
     with path.open('rb') as file:
-        return b'adapter.type' in file.read(_HEAD)
+        return file.read(_HEAD)
 
 
 def refuse_pickles(path: Path) -> None:

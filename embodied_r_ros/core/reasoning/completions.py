@@ -222,6 +222,23 @@ def option_letter(index: int) -> str:
     return chr(ord('A') + index)
 
 
+def form_grammar(options: Sequence[str]) -> str:
+    r"""What a completion may be, for a server that forces it (GBNF of llama.cpp).
+
+    Reasoning and answer in their tags. With options the answer is a letter or text of theirs, or
+    unknown.
+
+    >>> print(form_grammar(['left']))
+    root ::= "<think>" [^<]* "</think>" s "<answer>" s ("A" | "left" | "unknown") s "</answer>"
+    s ::= [ \n]{0,2}
+    """
+    letters = [option_letter(index) for index in range(len(options))]
+    words = [*letters, *(as_data(option).strip() for option in options), UNKNOWN]
+    answer = f'({" | ".join(json.dumps(word) for word in words)})' if options else '[^<]+'
+    root = f'"<think>" [^<]* "</think>" s "<answer>" s {answer} s "</answer>"'
+    return f'root ::= {root}\ns ::= [ \\n]{{0,2}}'
+
+
 def choice_index(answer: str, options: Sequence[str]) -> int | None:
     """Index of the option that an answer names, by letter, text, or both; None: none of them.
 

@@ -44,9 +44,10 @@ class ReasonerConfig(Settings):
     )
     writes: str = setting(
         'text',
-        'what the model was taught to write: its reasoning and answer in text, or calls of the '
-        "scene's tools in the compact form, which a grammar forces (docs/answering.md)",
-        choices=('text', 'calls'),
+        'what the model writes: its reasoning and answer in text; the same, with the form and an '
+        "option forced by a grammar of llama.cpp (form); or calls of the scene's tools in the "
+        'compact form, which a grammar forces (docs/answering.md)',
+        choices=('text', 'form', 'calls'),
     )
     least_confidence: float = setting(
         0.6,

@@ -33,6 +33,7 @@ from embodied_r_ros.core.reasoning.calls import (
     read_calls,
 )
 from embodied_r_ros.core.reasoning.completions import (
+    form_grammar,
     number_in,
     option_confidence,
     parse_completion,
@@ -588,6 +589,8 @@ class Reasoner:
             request = pending.request(draft.sampling, may_call=may_call)
             top_logprobs = self._config.top_logprobs if pending.question.options else 0
             request = replace(request, top_logprobs=top_logprobs)
+            if self._config.writes == 'form' and not may_call:
+                request = replace(request, grammar=form_grammar(pending.question.options))
             self._generate(step, end, pending, request, generation)
             # Another model may have been promoted since: the client knows now which one spoke.
             draft = self._with_model(draft, step, end, pending)

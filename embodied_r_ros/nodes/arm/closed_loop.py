@@ -24,6 +24,7 @@ from embodied_r_ros.bags.messages import (
     vector_from_msg,
 )
 from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.core.reasoning.question import ReasonerConfig
 from embodied_r_ros.core.types.episodes import EpisodeEvent, EpisodeOutcome
 from embodied_r_ros.core.types.episodes import EpisodeMark as Mark
 from embodied_r_ros.core.types.geometry import NS_PER_S
@@ -248,7 +249,7 @@ class LoopSettings:
     robot: Robot
     trial: TrialConfig = field(default_factory=TrialConfig)
     speed: float = 1.0  # how fast time passes, at most
-    token_budget: int = 1200  # of the scene in a prompt
+    reasoner: ReasonerConfig = field(default_factory=ReasonerConfig)  # how the policy is asked
     show_image: bool = False  # the policy was trained with images
 
 
@@ -345,7 +346,9 @@ def _parameters(settings: LoopSettings, server: ChatConfig) -> dict[str, dict[st
             'arm': arm,
             'reasoner': {
                 'focus': 'never',
-                'token_budget': settings.token_budget,
+                'token_budget': settings.reasoner.token_budget,
+                'max_tokens': settings.reasoner.max_tokens,
+                'writes': settings.reasoner.writes,
                 'show_image': settings.show_image,
                 'use_map': False,  # the policy was trained without maps
             },
