@@ -60,7 +60,6 @@ SUITES = {
     'compare': ('training.eval.comparison', 'which of two reports is better, paired by row'),
     'experiment': ('training.experiment', 'models against the first of them, in a YAML file'),
     'grade': ('training.grade', 'completions that any program wrote'),
-    'open': ('training.robot_bench.evaluate', 'open questions about an arm, judged'),
 }
 
 
