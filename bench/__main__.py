@@ -38,7 +38,7 @@ BENCHES = {
     'questions': 'plain questions of people about recordings: right, unknown, wrong',
     'scene': 'landmark maps against what is true of rooms and of real recordings',
     'soak': 'everything for half an hour: memory, handles, latency and drops over time',
-    'training': 'where the time of a GRPO step goes, as TRL computes it and with shared prefixes',
+    'training': 'where the time of a GRPO step goes',
 }
 
 

@@ -38,7 +38,6 @@ from training.run.manifest import checkpoint_of, manifest_in, manifest_of
 from training.run.models import evaluation_rows, load_tokenizer, model_folder, SAFELY
 from training.run.monitor import GradientGuard, Monitor, ZERO_VARIANCE
 from training.run.rewards import require_finite, three_rewards
-from training.run.shared_prefix import share_prefixes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -322,10 +321,6 @@ def trainer_of(
         callbacks=[schedule, Monitor(), GradientGuard()],
     )
     schedule.trainer = trainer
-    is_text = not arguments.images  # what an image is read as, prefixes do not know
-    if arguments.share_prefixes and is_text and not config.gradient_checkpointing:
-        for model in filter(None, (trainer.model, trainer.ref_model)):  # the latter for `beta`
-            share_prefixes(model)
     return trainer
 
 

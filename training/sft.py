@@ -22,7 +22,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, set_seed
 from trl import SFTConfig, SFTTrainer
 
-from training.data.batches import epochs_by_length, SceneCollator, scenes_together
+from training.data.batches import epochs_by_length
 from training.data.call_rows import call_examples, NOT_LEARNED, read_call_rows
 from training.data.sft import CALLS, examples, SftArguments
 from training.data.vision import image_dataset, load_processor
@@ -39,31 +39,25 @@ from training.run.models import (
     SAFELY,
 )
 from training.run.monitor import GradientGuard
-from training.run.shared_prefix import share_prefixes
 from training.run.templates import fit_examples
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 
-def dataset(
-    arguments: SftArguments, split: str, seed: int, limit: int = 0, at_once: int = 0
-) -> Dataset:
-    """The examples of a split as a dataset; with `at_once`, those of a scene are in one batch.
+def dataset(arguments: SftArguments, split: str, seed: int, limit: int = 0) -> Dataset:
+    """The examples of a split as a dataset.
 
     Raises:
         InputError: A file cannot be read, or there is nothing to train on.
     """
     rows = list(examples(arguments, split, seed))
-    scenes = [row.pop('scene') for row in rows]
     if split == 'train' and not rows:
         msg = (
             f'{", ".join(arguments.rows)}: no training rows that fit. An oracle reasons about '
             'arms alone: for other rows give samples of training.rollouts, or reasoning: false'
         )
         raise InputError(msg)
-    if at_once:
-        rows = [rows[index] for index in scenes_together(rows, scenes, at_once, seed)]
     return image_dataset(rows[:limit] if limit else rows)
 
 
@@ -86,16 +80,6 @@ def call_dataset(arguments: SftArguments, config: SFTConfig, tokenizer: Any) -> 
     order = epochs_by_length(lengths, batch * config.world_size, epochs, config.seed)
     config.num_train_epochs /= epochs  # those of all epochs stand one after the other
     return Dataset.from_list([tokens[index] for index in order])
-
-
-def shares_prefixes(arguments: SftArguments, config: SFTConfig) -> bool:
-    """Whether what the examples of a batch begin with is read once.
-
-    Not where activations are not kept, which drops what was read before. What an image is read as,
-    prefixes do not know.
-    """
-    possible = not config.gradient_checkpointing and not arguments.images
-    return arguments.share_prefixes and possible
 
 
 def start_of(arguments: SftArguments) -> tuple[Any, Any]:
@@ -161,17 +145,14 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
     checkpoint = checkpoint_of(config.output_dir, manifest, is_main=config.should_save)
     set_seed(config.seed)
     reader, model = start_of(arguments)
-    shared = shares_prefixes(arguments, config)
-    rows, validation = datasets_of(arguments, config, reader, shared=shared)
+    rows, validation = datasets_of(arguments, config, reader)
     sys.stderr.write(f'sft: {len(rows)} training and {len(validation or ())} validation rows\n')
 
-    if shared or arguments.data == CALLS:
+    if arguments.data == CALLS:
         config.train_sampling_strategy = 'sequential'  # as they stand
-    padding = {'pad_to_multiple_of': config.pad_to_multiple_of}
     trainer = SFTTrainer(
         model=model,
         args=config,
-        data_collator=SceneCollator(reader.pad_token_id, **padding) if shared else None,
         train_dataset=rows,
         eval_dataset=evaluation_rows(validation, config, 'sft'),
         processing_class=reader,
@@ -179,8 +160,6 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
         optimizers=(muon(model, config) if arguments.muon else None, None),
         callbacks=[GradientGuard()],
     )
-    if shared:
-        share_prefixes(trainer.model)
     if arguments.adapter:
         begin_from(trainer.model, Path(arguments.adapter), Path(arguments.model))
     trainer.train(resume_from_checkpoint=checkpoint)
@@ -194,7 +173,7 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
 
 
 def datasets_of(
-    arguments: SftArguments, config: SFTConfig, reader: Any, *, shared: bool
+    arguments: SftArguments, config: SFTConfig, reader: Any
 ) -> tuple[Dataset, Dataset | None]:
     """What is trained on, and what the loss is measured on meanwhile; None: nothing.
 
@@ -203,8 +182,7 @@ def datasets_of(
     """
     if arguments.data == CALLS:
         return call_dataset(arguments, config, reader), None
-    at_once = config.per_device_train_batch_size if shared else 0
-    rows = dataset(arguments, 'train', config.seed, at_once=at_once)
+    rows = dataset(arguments, 'train', config.seed)
     validation = dataset(arguments, 'validation', config.seed, arguments.max_eval_rows)
     return fit_examples(rows, reader), fit_examples(validation, reader)
 

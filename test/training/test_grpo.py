@@ -101,29 +101,15 @@ def test_smoke_recipe_trains_through_its_stages_and_saves(folder: Path) -> None:
     assert all(log['grad_norm'] > 0 for log in steps)
 
 
-def test_divergence_from_the_start_is_the_same_where_prefixes_are_shared(folder: Path) -> None:
-    told = []
-    for shared in ('true', 'false'):
-        out = folder / shared
-        more = [
-            '--beta',
-            '0.1',
-            '--lr_scheduler_type',
-            'constant',
-            '--warmup_steps',
-            '0',
-            '--max_completion_length',
-            '200',
-            '--drop_zero_variance',  # `kl` is of what is in the loss
-            'false',
-        ]
-        done = run_grpo(folder, *more, '--share_prefixes', shared, '--output_dir', str(out))
-        assert done.returncode == 0, done.stderr[-3000:]
-        history = json.loads((out / 'checkpoint-2' / 'trainer_state.json').read_text())
-        told.append([log['kl'] for log in history['log_history'] if 'kl' in log])
-    assert told[0][0] == pytest.approx(0.0, abs=1e-5)  # it is the start
-    assert told[0][1] > 1e-5
-    assert told[0] == pytest.approx(told[1], rel=0.02, abs=1e-5)
+def test_divergence_from_the_start_grows_from_nothing(folder: Path) -> None:
+    # `kl` is of what is in the loss
+    more = ['--beta', '0.1', '--max_completion_length', '200', '--drop_zero_variance', 'false']
+    done = run_grpo(folder, *more, '--lr_scheduler_type', 'constant', '--warmup_steps', '0')
+    assert done.returncode == 0, done.stderr[-3000:]
+    history = json.loads((folder / 'out' / 'checkpoint-2' / 'trainer_state.json').read_text())
+    told = [log['kl'] for log in history['log_history'] if 'kl' in log]
+    assert told[0] == pytest.approx(0.0, abs=1e-5)  # it is the start
+    assert told[1] > 1e-5
 
 
 def test_stages_follow_each_other_in_proportion() -> None:

@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 import random
 from types import SimpleNamespace
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -142,26 +142,6 @@ def test_blind_model_is_told_answers_but_nothing_that_was_seen(tmp_path: Path) -
         assert row.question in asked
         assert 'turned' not in asked
         assert f'<answer> {row.solution_text()}</answer>' in example['completion'][0]['content']
-
-
-@pytest.mark.parametrize('checkpointing', [False, True])
-def test_prefixes_are_shared_where_activations_are_kept(
-    checkpointing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = tmp_path / 'rows.jsonl'
-    write_rows(rows, [turning_row(i, 'train' if i < 8 else 'validation') for i in range(10)])
-    begun: list[Any] = []
-    trained: list[Any] = []
-    monkeypatch.setattr(sft, 'share_prefixes', begun.append)
-    monkeypatch.setattr(SFTTrainer, 'train', lambda self, **_: trained.append(self.args))
-    monkeypatch.setattr(SFTTrainer, 'save_model', lambda *_: None)
-    arguments = SftArguments([str(rows)], ARM, share_prefixes=True, reasoning=False)
-    config = SFTConfig(
-        str(tmp_path / 'out'), use_cpu=True, bf16=False, gradient_checkpointing=checkpointing
-    )
-    sft.train(arguments, config)
-    assert bool(begun) is not checkpointing
-    assert (trained[0].train_sampling_strategy == 'sequential') is not checkpointing
 
 
 def test_rows_that_no_oracle_reasons_about_teach_nothing(tmp_path: Path) -> None:

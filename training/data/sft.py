@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from random import Random
 from typing import Any, TYPE_CHECKING
 
@@ -58,9 +57,6 @@ class SftArguments(AskingArguments):
         default=False, metadata={'help': 'questions alone, with their answers: a blind baseline'}
     )
     max_eval_rows: int = field(default=512, metadata={'help': 'validation rows for the loss'})
-    share_prefixes: bool = field(
-        default=False, metadata={'help': 'read a scene once for its questions (shared_prefix.py)'}
-    )
     muon: bool = field(
         default=False,
         metadata={'help': 'learn the matrices of the layers by Muon'},
@@ -68,7 +64,7 @@ class SftArguments(AskingArguments):
 
 
 def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[str, Any]]:
-    """Prompt, completion and number of the scene of every row that teaches."""
+    """Prompt and completion of every row that teaches."""
     if arguments.samples:
         yield from right_samples(arguments, split)
         return
@@ -77,21 +73,16 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
         return
     rng = Random(seed)
     weights = _weights(arguments)
-    scenes = groupby(
-        arguments.chosen_rows(split), key=lambda row: (row.deltas, row.landmarks, row.pose)
-    )
-    for number, (_, rows) in enumerate(scenes):
-        for row in _drawn(rows, weights, rng):
-            if rng.random() < arguments.reworded_share:
-                row = replace(row, question=reworded_task(row.question, rng))
-            trace = read_row(row) if arguments.reasoning else Trace('', row.solution_text())
-            # Where the prompt does not tell the solution, nothing right can be learned.
-            if trace and (trace.answer == row.solution_text() or _is_near(row, trace)):
-                yield {
-                    **arguments.conversation(row),
-                    'completion': [{'role': 'assistant', 'content': trace.completion()}],
-                    'scene': number,
-                }
+    for row in _drawn(arguments.chosen_rows(split), weights, rng):
+        if rng.random() < arguments.reworded_share:
+            row = replace(row, question=reworded_task(row.question, rng))
+        trace = read_row(row) if arguments.reasoning else Trace('', row.solution_text())
+        # Where the prompt does not tell the solution, nothing right can be learned.
+        if trace and (trace.answer == row.solution_text() or _is_near(row, trace)):
+            yield {
+                **arguments.conversation(row),
+                'completion': [{'role': 'assistant', 'content': trace.completion()}],
+            }
 
 
 def _weights(arguments: SftArguments) -> dict[str, float]:
@@ -127,12 +118,11 @@ def _is_near(row: Row, trace: Trace) -> bool:
 
 def blind_answers(arguments: SftArguments, split: str) -> Iterator[dict[str, Any]]:
     """Questions without what was seen, and their answers: what can be known from questions."""
-    for number, row in enumerate(arguments.chosen_rows(split)):
+    for row in arguments.chosen_rows(split):
         trace = Trace('Nothing was seen.', row.solution_text())
         yield {
             'prompt': prompt_messages(row.without_scene().prompt(MemoryConfig())),
             'completion': [{'role': 'assistant', 'content': trace.completion()}],
-            'scene': number,
         }
 
 
@@ -143,10 +133,10 @@ def right_samples(arguments: SftArguments, split: str) -> Iterator[dict[str, Any
         InputError: A file cannot be read, or the samples leave nothing to train on.
     """
     kept = arguments.teaching_samples(arguments.anchor_share)
-    for number, row in enumerate(arguments.chosen_rows(split)):
+    for row in arguments.chosen_rows(split):
         sampled = kept.get(row.id, {'completions': [], 'right': []})
         for text, right in zip(sampled['completions'], sampled['right'], strict=True):
             if right and parse_completion(text).well_formed:
                 worded = arguments.conversation(row)
                 completion = [{'role': 'assistant', 'content': text}]
-                yield {**worded, 'completion': completion, 'scene': number}
+                yield {**worded, 'completion': completion}
