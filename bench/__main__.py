@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 # Name -> what it measures. A bench is a module with add_arguments(parser) and main(args) -> int.
 BENCHES = {
-    'arm_policy': 'trials of the simulated arm that a text policy leads, beside its ceiling',
     'asking': 'a question over ROS with 32 deltas: time to the first text',
     'episodes': 'what a recording loses when it is killed or cut, and how long repair takes',
     'fleet': 'recordings on Ray: overhead, cores, 100,000 that take no time',

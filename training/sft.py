@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Supervised training: `python -m training.sft --config FILE`.
 
-On a model's own right completions, on answers, on an oracle's reasoning about arms, or on calls of
-tools (configs/reader.yaml). A recipe to be read from top to bottom; every setting of TRL's
-SFTConfig may stand in the YAML file too.
+On a model's own right completions, on answers alone, or on calls of tools (configs/reader.yaml).
+A recipe to be read from top to bottom; every setting of TRL's SFTConfig may stand in the YAML file
+too.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from __future__ import annotations
 import math
 from pathlib import Path
 import sys
-from typing import Any, TYPE_CHECKING
+from typing import Any
 
 from datasets import Dataset
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import whole_file
 from peft import LoraConfig, set_peft_model_state_dict
-from pytorch_optimizer import Muon
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, set_seed
 from trl import SFTConfig, SFTTrainer
@@ -41,22 +40,16 @@ from training.run.models import (
 from training.run.monitor import GradientGuard
 from training.run.templates import fit_examples
 
-if TYPE_CHECKING:
-    from torch.optim import Optimizer
 
-
-def dataset(arguments: SftArguments, split: str, seed: int, limit: int = 0) -> Dataset:
+def dataset(arguments: SftArguments, split: str, limit: int = 0) -> Dataset:
     """The examples of a split as a dataset.
 
     Raises:
         InputError: A file cannot be read, or there is nothing to train on.
     """
-    rows = list(examples(arguments, split, seed))
+    rows = list(examples(arguments, split))
     if split == 'train' and not rows:
-        msg = (
-            f'{", ".join(arguments.rows)}: no training rows that fit. An oracle reasons about '
-            'arms alone: for other rows give samples of training.rollouts, or reasoning: false'
-        )
+        msg = f'{", ".join(arguments.rows)}: no training rows that fit'
         raise InputError(msg)
     return image_dataset(rows[:limit] if limit else rows)
 
@@ -108,22 +101,6 @@ def start_of(arguments: SftArguments) -> tuple[Any, Any]:
     return processor, AutoModelForImageTextToText.from_pretrained(folder, **SAFELY)
 
 
-def muon(model: Any, config: SFTConfig) -> Optimizer:
-    """An optimizer of a language model's weights, with learning rate and decay as configured."""
-    head = {id(model.get_input_embeddings().weight), id(model.get_output_embeddings().weight)}
-    weights = [weight for weight in model.parameters() if weight.requires_grad]
-    inner = [weight for weight in weights if weight.ndim == 2 and id(weight) not in head]
-    of_layers = {id(weight) for weight in inner}
-    others = [weight for weight in weights if id(weight) not in of_layers]
-    usual = {'lr': config.learning_rate, 'weight_decay': config.weight_decay}
-    return Muon(
-        [
-            {'params': inner, 'use_muon': True, 'use_adjusted_lr': True, **usual},
-            {'params': others, 'use_muon': False, 'betas': (0.9, 0.95), **usual},
-        ]
-    )
-
-
 def adapter_of(arguments: SftArguments) -> LoraConfig | None:
     """The adapter that is trained; None: all weights are."""
     if not arguments.lora_rank:
@@ -157,7 +134,6 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
         eval_dataset=evaluation_rows(validation, config, 'sft'),
         processing_class=reader,
         peft_config=adapter_of(arguments),
-        optimizers=(muon(model, config) if arguments.muon else None, None),
         callbacks=[GradientGuard()],
     )
     if arguments.adapter:
@@ -182,8 +158,8 @@ def datasets_of(
     """
     if arguments.data == CALLS:
         return call_dataset(arguments, config, reader), None
-    rows = dataset(arguments, 'train', config.seed)
-    validation = dataset(arguments, 'validation', config.seed, arguments.max_eval_rows)
+    rows = dataset(arguments, 'train')
+    validation = dataset(arguments, 'validation', arguments.max_eval_rows)
     return fit_examples(rows, reader), fit_examples(validation, reader)
 
 

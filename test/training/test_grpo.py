@@ -532,7 +532,7 @@ def test_only_rows_that_samples_differ_on_are_trained_on(tmp_path: Path) -> None
         assert Counter(asked) == Counter([str(prompt) for prompt in prompts['prompt']] * 3)
     for anchors, learned in ((0.0, [BRIEF, LONGER]), (1.0, [BRIEF, LONGER, BRIEF, LONGER])):
         control = SftArguments(words[0], 'model', samples=file, anchor_share=anchors)
-        made = [each['completion'][0]['content'] for each in examples(control, 'train', 0)]
+        made = [each['completion'][0]['content'] for each in examples(control, 'train')]
         assert made == learned
 
 
@@ -547,7 +547,7 @@ def test_empty_file_of_samples_is_not_the_same_as_none(tmp_path: Path) -> None:
         training_prompts(arguments, tokenizer, at_once=1, seed=0)
     assert len(validation_prompts(arguments, tokenizer) or ()) == 1
     with pytest.raises(InputError, match='holds nothing that teaches'):
-        list(examples(SftArguments(words[0], 'model', samples=str(file)), 'train', 0))
+        list(examples(SftArguments(words[0], 'model', samples=str(file)), 'train'))
 
 
 def test_every_epoch_asks_all_prompts_in_another_order(tmp_path: Path) -> None:
