@@ -27,6 +27,7 @@ from training.data.sft import CALLS, examples, SftArguments
 from training.data.vision import image_dataset, load_processor
 from training.gguf_adapter import ADAPTER_FILE, read_gguf_adapter, write_gguf_adapter
 from training.run.command import run_recipe
+from training.run.gradients import GradientGuard
 from training.run.manifest import checkpoint_of, manifest_of
 from training.run.models import (
     evaluation_rows,
@@ -37,7 +38,6 @@ from training.run.models import (
     model_folder,
     SAFELY,
 )
-from training.run.monitor import GradientGuard
 from training.run.templates import fit_examples
 
 

@@ -53,7 +53,6 @@ from training.grpo import equal_groups, parse_stages, Stage, stage_at, trainer_o
 from training.rollouts import sample
 from training.run.manifest import newest_checkpoint
 from training.run.models import load_tokenizer
-from training.run.monitor import RULES
 from training.run.rewards import format_reward
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -330,58 +329,6 @@ def test_vllm_samples_what_the_trainer_would(folder: Path, python_of_vllm: str, 
     apart = [log['sampling/sampling_logp_difference/max'] for log in steps]
     assert max(apart) < 1e-3
     assert steps[1]['kl'] > 10 * max(apart)  # it is not the start's any more
-
-
-def logs(**changes: list[float]) -> list[dict[str, float | None]]:
-    """Ten logs of a good run, with some values replaced."""
-    good = {
-        'rewards/format_reward/mean': [1.0] * 10,
-        'rewards/accuracy_reward/mean': [0.5] * 10,
-        'rewards/consistency_reward/mean': [0.49] * 10,
-        'completions/mean_length': [100.0] * 10,
-        'zero_variance_share': [0.5] * 10,
-        'eval_rewards/accuracy_reward/mean': [0.5] * 10,
-    }
-    good.update(dict(changes.items()))
-    return [{key: values[i] for key, values in good.items()} for i in range(10)]
-
-
-def names(history: Sequence[dict[str, float | None]]) -> list[str]:
-    return [alarm.name for rule in RULES if (alarm := rule(history))]
-
-
-@pytest.mark.parametrize(
-    ('key', 'values', 'alarm'),
-    [
-        ('rewards/consistency_reward/mean', [*[0.49] * 5, *[0.3] * 5], 'consistency below 0.8'),
-        (
-            'rewards/accuracy_reward/mean',
-            [*[0.5] * 5, *[0.56] * 5],
-            'accuracy and consistency diverge',
-        ),
-        ('completions/mean_length', [*[100.0] * 5, *[40.0] * 5], 'length collapse'),
-        ('eval_rewards/accuracy_reward/mean', [*[0.5] * 9, 0.4], 'unseen-world accuracy falls'),
-        ('zero_variance_share', [0.9] * 10, 'no signal'),
-        ('rewards/format_reward/mean', [*[1.0] * 5, *[0.8] * 5], 'format is being lost'),
-    ],
-)
-def test_monitor_names_what_goes_wrong(key: str, values: list[float], alarm: str) -> None:
-    assert names(logs()) == []
-    assert names(logs(**{key: values})) == [alarm]
-
-
-def test_answers_that_are_nearly_right_raise_no_alarm() -> None:
-    """Numbers: a mean accuracy of 0.9, of which two in five are exactly right."""
-    partly = {'rewards/accuracy_reward/mean': [0.9] * 10, 'exactly_right_share': [0.4] * 10}
-    key = 'rewards/consistency_reward/mean'
-    assert names(logs(**partly, **{key: [0.38] * 10})) == []
-    alarms = names(logs(**partly, **{key: [*[0.38] * 5, *[0.3] * 5]}))
-    assert alarms == ['consistency below 0.8']
-
-
-def test_monitor_lives_without_a_judge() -> None:
-    key = 'rewards/consistency_reward/mean'  # which is then logged as None
-    assert names([{**log, key: None} for log in logs()]) == []
 
 
 def rows_with_a_rare_answer(count: int) -> list[Row]:

@@ -25,7 +25,7 @@ from training import grpo, sft
 from training.data.sft import examples, SftArguments
 from training.eval.asking import draw_rows
 from training.evaluate import evaluate
-from training.run.monitor import GradientGuard
+from training.run.gradients import GradientGuard
 
 if TYPE_CHECKING:
     from types import ModuleType
