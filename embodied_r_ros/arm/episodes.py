@@ -10,6 +10,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.arm.demonstration import arm_episode, DemonstrationTruth, TRUTH_TOPIC
 from embodied_r_ros.arm.demonstration_bag import CAMERA_FRAME, read_demonstration, setup_of
 from embodied_r_ros.arm.keypoint_rules import find_keypoints
+from embodied_r_ros.arm.proposal import done_question
 from embodied_r_ros.arm.robot import load_robot, RobotMetadata
 from embodied_r_ros.arm.rows import rows_of_arm
 from embodied_r_ros.arm.table import PlacingConfig
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.types.geometry import Intrinsics, Orientation
 
 __all__ = [
+    'done_question',
     'ground_truth_arm_deltas',
     'ground_truth_deltas_of_arm',
     'keyframing_of_arm',

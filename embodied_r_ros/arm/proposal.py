@@ -187,6 +187,11 @@ PROGRESS_NOW = ArmQuestion(
 )
 
 
+def done_question(task: str) -> Question:
+    """Ask whether a task is done, of what was seen alone; 'yes' is the first option."""
+    return Question(f'{task_sentence(task)} {DONE_NOW.text}', DONE_NOW.options)
+
+
 def task_text(
     task: str,
     question: str,

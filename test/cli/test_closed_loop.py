@@ -92,7 +92,7 @@ def test_the_shipped_policy_leads_as_it_was_trained_where_nobody_is_named(
         msg = 'seen enough'
         raise EmbodiedRError(msg)
 
-    monkeypatch.setattr('embodied_r_ros.cli.sim.served_model', serve)
+    monkeypatch.setattr('embodied_r_ros.cli.arm.sim.served_model', serve)
     monkeypatch.setattr('embodied_r_ros.nodes.arm.closed_loop.closed_loop', loop)
     assert exit_code([*RUN, '--out', str(tmp_path / 'out'), *words]) == 1
 

@@ -25,22 +25,21 @@ from embodied_r_ros.arm.proposal import (
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.arm.table import seen_things
 from embodied_r_ros.bags.messages import (
-    encoded_image_from_msg,
     intrinsics_from_camera_info,
     pose_from_msg,
     stamp_ns_from_msg,
     vector_from_msg,
     vector_to_msg,
 )
-from embodied_r_ros.common.errors import ImageError, InputError
+from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.settings import setting, Settings
-from embodied_r_ros.core.reasoning.prompts import shown_image
-from embodied_r_ros.core.reasoning.question import RefusalCode, ShownImage
+from embodied_r_ros.core.reasoning.question import RefusalCode
 from embodied_r_ros.core.reasoning.queue import Outcome, Termination
 from embodied_r_ros.core.types.answers import KeypointProposal
 from embodied_r_ros.core.types.deltas import NAN
 from embodied_r_ros.core.types.poses import NoPose, PoseBuffer
 from embodied_r_ros.data.own_messages import proposal_to_msg
+from embodied_r_ros.nodes.newest_image import NewestImage
 from embodied_r_ros.nodes.node_base import seconds
 from embodied_r_ros.nodes.question_server import fill_ending
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.arm.candidates import Candidate
     from embodied_r_ros.arm.proposal import ArmQuestion
-    from embodied_r_ros.core.reasoning.question import Question
+    from embodied_r_ros.core.reasoning.question import Question, ShownImage
     from embodied_r_ros.core.types.answers import Answer
     from embodied_r_ros.core.types.deltas import SemanticDelta
     from embodied_r_ros.core.types.geometry import Intrinsics, Orientation, Pose, Position
@@ -129,18 +128,21 @@ POSITION_ALONE = RequestParts()
 _SPACING_NS = 10_000_000  # of poses that are kept: 500 of them reach over seconds
 
 
-class NoImageError(InputError):
-    """There is no image that could be shown."""
-
-
 PoseIn = Callable[[str, str, int], 'Pose | NoPose']  # of a frame in another one, at a stamp [ns]
 
 
 class Arm:
     """An arm: its file, its poses, and how a camera sees its table."""
 
-    def __init__(self, config: ArmConfig, pose_in: PoseIn | None = None) -> None:
-        """Read its file, and take what knows frames (None: only the file does).
+    def __init__(
+        self, config: ArmConfig, pose_in: PoseIn | None = None, images: NewestImage | None = None
+    ) -> None:
+        """Read its file.
+
+        Args:
+            config: Which file, camera and frames.
+            pose_in: Knows frames; None: only the file does.
+            images: Of the camera that sees the table, where models are shown them.
 
         Raises:
             ConfigError: It cannot be read.
@@ -151,7 +153,7 @@ class Arm:
         self._pose: Any = None
         self._intrinsics: Intrinsics | None = None
         self._poses = PoseBuffer(spacing_ns=_SPACING_NS)
-        self._keyframe: Any = None  # the newest one, as it came
+        self._images = images or NewestImage()
         self.pose_in = pose_in
 
     @property
@@ -174,39 +176,6 @@ class Arm:
     def take_camera_info(self, msg: Any) -> None:
         """Remember the CameraInfo of the camera that sees the table."""
         self._intrinsics = intrinsics_from_camera_info(msg)
-
-    def take_keyframe(self, msg: Any) -> None:
-        """Remember a Keyframe of the camera that sees the table."""
-        self._keyframe = msg
-
-    def forget_keyframes(self, before_ns: int) -> None:
-        """Forget the newest keyframe where it was taken before then."""
-        if self.keyframe_stamp_ns() < before_ns:
-            self._keyframe = None
-
-    def keyframe_stamp_ns(self) -> int:
-        """Stamp of the newest keyframe; 0: there is none."""
-        return stamp_ns_from_msg(self._keyframe.header.stamp) if self._keyframe else 0
-
-    def newest_image(self) -> ShownImage:
-        """The image of the newest keyframe, as prompts show it.
-
-        Raises:
-            NoImageError: There is none, or it cannot be decoded.
-        """
-        if self._keyframe is None:
-            msg = (
-                'no image came yet that the model is to be shown (reasoner.show_image): check the '
-                'camera and the keyframe_extractor, which publishes it on `keyframe`'
-            )
-            raise NoImageError(msg)
-        header = self._keyframe.header
-        try:
-            image = shown_image(encoded_image_from_msg(self._keyframe.image))
-        except ImageError as error:
-            msg = f'the newest keyframe cannot be shown to the model: {error}'
-            raise NoImageError(msg) from None
-        return ShownImage(image, stamp_ns_from_msg(header.stamp), header.frame_id)
 
     def request_of(
         self,
@@ -292,7 +261,7 @@ class Arm:
         self, frame_id: str, deltas: Sequence[SemanticDelta], *, show_image: bool
     ) -> tuple[ShownImage | None, ArmDescription]:
         """The newest image, where it is shown, and the arm as it was then or in the last delta."""
-        shown = self.newest_image() if show_image else None
+        shown = self._images.shown() if show_image else None
         seen_ns = shown.stamp_ns if shown else deltas[-1].stamp_ns if deltas else 0
         return shown, self._describe(frame_id, seen_ns)
 

@@ -29,14 +29,15 @@ from embodied_r_ros.core.types.answers import AnswerKind, Freshness
 from embodied_r_ros.core.types.geometry import NS_PER_S
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.arm.keypoint_request import (
+    Arm,
     ArmConfig,
     fill_keypoint,
     KeypointOutcome,
-    NoImageError,
     POSITION,
     RequestParts,
 )
 from embodied_r_ros.nodes.frames import follow_tool, Frames
+from embodied_r_ros.nodes.newest_image import NoImageError
 from embodied_r_ros.nodes.question_server import AskingServer
 from sensor_msgs.msg import CameraInfo
 
@@ -48,12 +49,17 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.reasoning.queue import QueuedQuestion
     from embodied_r_ros.core.scene.memory import LiveMemory
     from embodied_r_ros.core.types.answers import Answer
-    from embodied_r_ros.nodes.arm.keypoint_request import Arm, KeypointRequest
+    from embodied_r_ros.nodes.arm.keypoint_request import KeypointRequest
+    from embodied_r_ros.nodes.newest_image import NewestImage
     from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
     from geometry_msgs.msg import PoseStamped
 
     Deliver = Callable[[Outcome], None]
 
+
+# What the reasoner takes by name, with the group of parameters that each fills.
+GROUPS = {ArmConfig: 'arm', ArmTaskConfig: 'arm'}
+AT_CONFIGURE = frozenset({ArmConfig})
 
 _LOOK_S = 0.1
 _LEAST_S = 0.05  # for the second question
@@ -71,20 +77,30 @@ def _silent(phase: Phase, text: str) -> None:
 class KeypointServer:
     """Serves keypoints while the node is configured."""
 
-    def __init__(self, node: SpatialReasoner, arm: Arm, memory: LiveMemory, run_id: str) -> None:
-        """Offer the action and its twin.
+    def __init__(self, node: SpatialReasoner, images: NewestImage, run_id: str) -> None:
+        """Read what the parameters say of the arm.
 
         Args:
             node: The node, whose parameters hold the task, and whose queue takes questions.
-            arm: The arm, as its file and topics describe it.
-            memory: The deltas.
+            images: Of the camera that sees the table, where models are shown them.
             run_id: Names candidates outside of episodes, for their seed.
+
+        Raises:
+            ConfigError: The file of the robot cannot be read.
+        """
+        self._node, self._run_id, self._images = node, run_id, images
+        self._arm = Arm(node.parameters.config(ArmConfig), images=images)
+
+    def offer(self, memory: LiveMemory) -> AskingServer:
+        """Offer the action and its twin; returns what serves them.
+
+        Args:
+            memory: The deltas.
 
         Raises:
             ConfigError: There is a task, and no robot.
         """
-        self._node, self._arm, self._memory = node, arm, memory
-        self._run_id = run_id
+        node, self._memory = self._node, memory
         self._request_scope, self._request_count = (
             '',
             0,
@@ -98,7 +114,7 @@ class KeypointServer:
         self._proposals = node.publisher(KeypointProposal, 'keypoint_proposal', topics.RESULT)
         self._checks = node.publisher(DiagnosticStatus, topics.TASK_CHECK, topics.RESULT)
         kinds = PredictKeypoint, PredictKeypointOnce
-        self.server = AskingServer(
+        return AskingServer(
             node, kinds, 'predict_keypoint', self._ask, self._fill, _QueuedKeypoint.cancel
         )
 
@@ -116,9 +132,7 @@ class KeypointServer:
         if self._reasoner().show_image:
             keyframe = topics.camera_topic(config.camera or '.', 'keyframe')
             extractor = 'keyframe_extractor'
-            node.subscribe(
-                Keyframe, keyframe, self._arm.take_keyframe, topics.RESULT, sender=extractor
-            )
+            node.subscribe(Keyframe, keyframe, self._images.take, topics.RESULT, sender=extractor)
         node.subscribe(KeypointProposal, 'keypoint_accepted', self._take_accepted, topics.RESULT)
         node.subscribe(DiagnosticStatus, 'keypoint_refused', self._take_refused, topics.RESULT)
         node.every(_LOOK_S, self._look)
@@ -131,7 +145,7 @@ class KeypointServer:
             since_ns: Images from before are forgotten too; None: all are.
         """
         self._forget_proposal()
-        self._arm.forget_keyframes(_EVER_NS if since_ns is None else since_ns)
+        self._images.forget(_EVER_NS if since_ns is None else since_ns)
 
     def _forget_proposal(self) -> None:
         self._round += 1
@@ -215,7 +229,7 @@ class KeypointServer:
     def _newest_ns(self) -> int:
         """Stamp of the newest observation; 0: there is none."""
         if self._reasoner().show_image:
-            return self._arm.keyframe_stamp_ns()
+            return self._images.stamp_ns()
         deltas = self._memory.deltas()
         return deltas[-1].stamp_ns if deltas else 0
 

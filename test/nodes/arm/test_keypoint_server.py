@@ -110,7 +110,7 @@ class Bench:
         msg.header.stamp = stamp_to_msg(ROS_MESSAGES, self.node.now_ns())
         msg.pose.position = Point(x=x, y=y, z=z)
         self.poses.publish(msg)
-        wait_for(lambda: self.node._arm._pose == msg, 'the pose')
+        wait_for(lambda: self.node._keypoints._arm._pose == msg, 'the pose')
 
     def predict(self) -> Any:
         request = PredictKeypointOnce.Request(task='Pick up the red block.', frame_id=FRAME)
@@ -143,7 +143,7 @@ def test_where_the_tool_is_may_come_from_tf(
         hand.header.frame_id, hand.header.stamp = FRAME, stamp
         hand.transform.translation.x, hand.transform.rotation.w = x, 1.0
         _Buffer.hand = hand
-        arm = node._arm
+        arm = node._keypoints._arm
         wait_for(lambda: arm._pose and arm._pose.pose.position.x == x, 'the pose')  # noqa: B023
         assert (arm._pose.header.frame_id, arm._pose.header.stamp) == (FRAME, stamp)
 
