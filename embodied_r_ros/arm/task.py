@@ -261,12 +261,6 @@ class TrialConfig(Settings):
 
     max_keypoints: int = setting(16, 'keypoints that are gone to', between=(1, 1000))
     max_s: float = setting(120.0, 'time of the arm [s]', between=(1, 36_000))
-    wait_s: float = setting(
-        0.0,
-        'time that passes before each keypoint is told, with looks on the way and meanwhile as '
-        'often as the robot has them (placing.look_every_s), as live [s]; 0: a look each keypoint',
-        between=(0, 60),
-    )
 
 
 @dataclass(frozen=True)
@@ -278,10 +272,9 @@ class TrialStep:
     candidates: tuple[Position, ...]  # [m]
     chosen: int  # of the candidates
     closed: bool | None  # the gripper there; None: as before
-    image: NDArray[Any] | None = None  # the camera's image then, BGR; None: not kept
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values, without the image."""
+        """Plain JSON values."""
         return {
             'at_s': round(self.at_s, 3),
             'tool': [round(value, 4) for value in self.tool],
@@ -304,7 +297,7 @@ class Trial:
     warnings: tuple[str, ...] = ()  # of the nodes that led it, each once
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values, without images."""
+        """Plain JSON values."""
         return {
             'id': self.id,
             'task': self.task,

@@ -30,7 +30,7 @@ def add_arguments(arm: argparse.ArgumentParser) -> None:
     add_settings(arm, SimArmConfig, _ARM_OPTIONS)
     loop = arm.add_argument_group('closed loop', 'who chooses keypoints leads the arm')
     add = loop.add_argument
-    help_text = 'the real nodes lead the arm; leaves a picture of each trial and report.json'
+    help_text = 'the real nodes lead the arm; leaves report.json'
     add('--closed-loop', action='store_true', help=help_text)
     who = loop.add_mutually_exclusive_group()
     help_text = 'the reasoner: a folder with a model, or URL of a model server; models/arm'
