@@ -96,7 +96,6 @@ def describe_arm(
 _NEXT = 'Which position should the end effector go to next?'
 _TURN_DEG = 45  # between turns that can be named
 TURNS_DEG = tuple(range(0, 360, _TURN_DEG))  # counterclockwise
-PROGRESS_STEPS = (0.0, 0.25, 0.5, 0.75, 1.0)
 # From the best to the worst.
 _FRESHNESS = (Freshness.FRESH, Freshness.DEGRADED, Freshness.STALE, Freshness.REFUSED)
 
@@ -180,16 +179,11 @@ ROTATION_NEXT = ArmQuestion(
     'compared with now, as seen from above?',
     tuple(map(turn_text, TURNS_DEG)),
 )
-DONE_NOW = ArmQuestion('Is it done now?', ('yes', 'no'))
-PROGRESS_NOW = ArmQuestion(
-    'How far is it now?',
-    tuple(f'{step:.0%}'.replace('%', ' percent') for step in PROGRESS_STEPS),
-)
 
 
 def done_question(task: str) -> Question:
     """Ask whether a task is done, of what was seen alone; 'yes' is the first option."""
-    return Question(f'{task_sentence(task)} {DONE_NOW.text}', DONE_NOW.options)
+    return Question(f'{task_sentence(task)} Is it done now?', ('yes', 'no'))
 
 
 def task_text(

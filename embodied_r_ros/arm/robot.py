@@ -266,12 +266,8 @@ class RobotQuestionsConfig(Settings):
     gripper: bool = setting(False, 'ask of the gripper at the keypoint too (not in Robot-R1)')
     rotation: str = setting(
         'none',
-        'ask of the rotation at the keypoint too (not in Robot-R1): its turn about the vertical, '
-        'or its class as a quaternion',
-        choices=('none', 'yaw', 'quaternion'),
-    )
-    success: bool = setting(
-        False, 'ask whether the task is done and how far it is, too (not in Robot-R1)'
+        'ask of the rotation at the keypoint too (not in Robot-R1): its turn about the vertical',
+        choices=('none', 'yaw'),
     )
 
     def __post_init__(self) -> None:

@@ -10,9 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.proposal import (
-    DONE_NOW,
     keypoint_question,
-    PROGRESS_NOW,
     ROTATION_NEXT,
     TURNS_DEG,
 )
@@ -198,25 +196,3 @@ def test_every_turn_is_an_option_of_a_row_and_of_the_live_question() -> None:
         assert set(row.options) == set(live.options)
         nearest = TURNS_DEG[live.options.index(row.solution_text())]
         assert abs(math.remainder(nearest - row.meta['truth']['yaw_deg'], 360)) <= 22.5
-
-
-def test_whether_it_is_done_and_how_far_is_asked_at_the_end_and_once_before() -> None:
-    kinds = {'success', 'progress'}
-    assert not any(row.question_type in kinds for row in rows_of())
-    rows = [row for row in rows_of(success=True) if row.question_type in kinds]
-    last = len(FACING.states) - 1
-    found = {(row.question_type, row.meta['state_index'] == last): row for row in rows}
-    assert len(rows) == len(found) == 4
-    for row in rows:
-        x, y, z = row.state
-        parts = TASK, 'table_center', ROBOT.metadata, (x, y, z)
-        questions = DONE_NOW.of_task(*parts), PROGRESS_NOW.of_task(*parts)
-        live = questions[row.question_type == 'progress']
-        assert (row.question, set(row.options)) == (live.text, set(live.options))
-    assert found['success', True].solution_text() == 'yes'
-    assert found['success', False].solution_text() == 'no'
-    assert found['progress', True].solution_text() == '100 percent'
-    early = found['progress', False]
-    behind = sum(index <= early.meta['state_index'] for index in FACING.keypoints)
-    share = 100 * behind / len(FACING.keypoints)
-    assert abs(float(early.solution_text().split()[0]) - share) <= 12.5

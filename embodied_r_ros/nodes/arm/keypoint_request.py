@@ -13,10 +13,8 @@ from embodied_r_ros.arm.candidates import propose_candidates
 from embodied_r_ros.arm.proposal import (
     ArmDescription,
     describe_arm,
-    DONE_NOW,
     GRIPPER_NEXT,
     keypoint_question,
-    PROGRESS_NOW,
     proposal_of,
     ROTATION_NEXT,
     with_gripper,
@@ -232,30 +230,6 @@ class Arm:
             more(ROTATION_NEXT) if parts.rotation else None,
             self._orientation(goal.frame_id, now_ns, shown) if parts.rotation else None,
         )
-
-    def check_of(
-        self, task: str, now_ns: int, deltas: Sequence[SemanticDelta], *, show_image: bool = False
-    ) -> tuple[Question, Question]:
-        """Make the questions whether a task is done, and how far it is.
-
-        Args:
-            task: The task, in words.
-            now_ns: The time now [ns].
-            deltas: The deltas, oldest first.
-            show_image: Whether the questions show the newest keyframe.
-
-        Raises:
-            NoImageError: There is no image to show.
-            InputError: Where the arm is is not known, or words for axes do not hold for the
-                camera.
-        """
-        shown, description = self._sight(self.frame_id, deltas, show_image=show_image)
-        state = self._described_state(self.frame_id, now_ns, description, shown)
-        frame_id = description.frame(self.frame_id)
-        text_parts = task, frame_id, description.metadata, state
-        done, progress = (each.of_task(*text_parts) for each in (DONE_NOW, PROGRESS_NOW))
-        done = replace(done, view=description.view, shown=shown, standing=True)
-        return done, replace(done, text=progress.text, options=progress.options)
 
     def _sight(
         self, frame_id: str, deltas: Sequence[SemanticDelta], *, show_image: bool

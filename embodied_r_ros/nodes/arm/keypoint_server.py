@@ -2,9 +2,8 @@
 """Keypoints of the reasoner: the action `predict_keypoint`, and proposals for a standing task.
 
 A request is one question, or several: the position, then the gripper and the rotation. The
-standing task follows what becomes of its proposals at the gate and at the end effector, asks then
-whether the task is done, and puts the next one where it is not. Whatever is published here is a
-proposal, never a command.
+standing task follows what becomes of its proposals at the gate and at the end effector, and puts
+the next one then. Whatever is published here is a proposal, never a command.
 """
 
 from __future__ import annotations
@@ -14,18 +13,17 @@ from queue import Empty, SimpleQueue
 import threading
 from typing import Any, TYPE_CHECKING
 
-from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
+from diagnostic_msgs.msg import DiagnosticStatus
 from embodied_r_msgs.action import PredictKeypoint
 from embodied_r_msgs.msg import Keyframe, KeypointProposal
 from embodied_r_msgs.srv import PredictKeypointOnce
-from embodied_r_ros.arm.proposal import DONE_NOW, PROGRESS_STEPS
 from embodied_r_ros.arm.task import ArmTaskConfig, StandingTask
 from embodied_r_ros.bags.messages import stamp_ns_from_msg, vector_from_msg
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.core.reasoning.gate import excerpt
 from embodied_r_ros.core.reasoning.question import Question, ReasonerConfig, RefusalCode
 from embodied_r_ros.core.reasoning.queue import Outcome, Termination
-from embodied_r_ros.core.types.answers import AnswerKind, Freshness
+from embodied_r_ros.core.types.answers import AnswerKind
 from embodied_r_ros.core.types.geometry import NS_PER_S
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.arm.keypoint_request import (
@@ -43,12 +41,10 @@ from sensor_msgs.msg import CameraInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import TypeGuard
 
     from embodied_r_ros.core.reasoning.question import Listener, Phase
     from embodied_r_ros.core.reasoning.queue import QueuedQuestion
     from embodied_r_ros.core.scene.memory import LiveMemory
-    from embodied_r_ros.core.types.answers import Answer
     from embodied_r_ros.nodes.arm.keypoint_request import KeypointRequest
     from embodied_r_ros.nodes.newest_image import NewestImage
     from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
@@ -64,10 +60,7 @@ AT_CONFIGURE = frozenset({ArmConfig})
 _LOOK_S = 0.1
 _LEAST_S = 0.05  # for the second question
 _EVER_NS = 2**63 - 1
-_DONE, _NOT_DONE = DONE_NOW.options
 _ENDED = {Termination.CANCELLED, Termination.DEACTIVATED}
-_TOO_OLD = {Freshness.STALE, Freshness.REFUSED}
-_OWN_TASK = 'arm.task'
 
 
 def _silent(phase: Phase, text: str) -> None:
@@ -112,7 +105,6 @@ class KeypointServer:
         self._answers: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._task = StandingTask(self._config())
         self._proposals = node.publisher(KeypointProposal, 'keypoint_proposal', topics.RESULT)
-        self._checks = node.publisher(DiagnosticStatus, topics.TASK_CHECK, topics.RESULT)
         kinds = PredictKeypoint, PredictKeypointOnce
         return AskingServer(
             node, kinds, 'predict_keypoint', self._ask, self._fill, _QueuedKeypoint.cancel
@@ -153,14 +145,13 @@ class KeypointServer:
         self._task.reset(self._node.now_ns())
 
     def reconfigure(self) -> None:
-        """Take up another task, or again one that is done and was set anew.
+        """Take up another task.
 
         Raises:
             ConfigError: There is a task, and no robot.
         """
         config = self._config()
-        is_again = self._task.is_done and _OWN_TASK in self._node.parameters.newest
-        if is_again or config.task != self._task.config.task:
+        if config.task != self._task.config.task:
             self._forget_proposal()
         self._task.config = config
 
@@ -178,7 +169,7 @@ class KeypointServer:
         if self._had_turn:
             return False
         now_ns, newest_ns = self._node.now_ns(), self._newest_ns()
-        return self._task.wants_check(now_ns, newest_ns) or self._task.wants(now_ns, newest_ns)
+        return self._task.wants(now_ns, newest_ns)
 
     def note_standing_question(self) -> None:
         """Note that the standing question was put."""
@@ -221,8 +212,6 @@ class KeypointServer:
         self._task.give_up_late(now_ns, is_asking=not is_idle)
         if not is_idle:
             return
-        if self._task.wants_check(now_ns, newest_ns):
-            self._check(now_ns)
         if self._task.wants(now_ns, newest_ns):
             self._request(now_ns)
 
@@ -244,54 +233,6 @@ class KeypointServer:
             self._answers.put(lambda: self._propose(this_round, goal, outcome))
 
         self._ask(goal, deliver, _silent, standing=True)
-
-    def _check(self, now_ns: int) -> None:
-        """Ask whether the task is done, and where it is not, how far it is."""
-        self._had_turn = True
-        self._task.note_check_request(now_ns)
-        deltas, show_image = self._memory.deltas(), self._reasoner().show_image
-        task, this_round = self._task.config.task, self._round
-        try:
-            done, progress = self._arm.check_of(task, now_ns, deltas, show_image=show_image)
-        except (InputError, ConfigError) as error:
-            self._node.log_problem(error)
-            self._task.note_check(now_ns, is_done=False)
-            return
-
-        def take_progress(answer: Answer, outcome: Outcome) -> None:
-            how_far = outcome.answer if outcome.is_completed else None
-            self._answers.put(lambda: self._tell(this_round, answer, how_far))
-
-        def take_done(outcome: Outcome) -> None:
-            answer = outcome.answer
-            known = answer if outcome.is_completed else None
-            if _is_usable(known) and answer.text == _NOT_DONE:
-                self._node.put(progress, lambda end: take_progress(answer, end), _silent)
-            else:
-                self._answers.put(lambda: self._tell(this_round, known, None))
-
-        self._node.put(done, take_done, _silent)
-
-    def _tell(self, this_round: int, done: Answer | None, progress: Answer | None) -> None:
-        """Publish how far the task is; None: there is no answer."""
-        if this_round != self._round:
-            return
-        is_done = _is_usable(done) and done.text == _DONE
-        share = 1.0 if is_done else None
-        if _is_usable(progress):
-            share = PROGRESS_STEPS[progress.option_index]
-        name = 'unknown' if not _is_usable(done) else 'done' if is_done else 'not done'
-        status = DiagnosticStatus(name=name, message=self._task.config.task)
-        values = {
-            'episode_id': self._memory.episode_id,
-            'answer_id': done.id if done else '',
-            'progress': '' if share is None else str(share),
-            'confidence': str(done.confidence) if done else 'nan',
-            'freshness': done.freshness.name if done else 'REFUSED',
-        }
-        status.values = [KeyValue(key=key, value=value) for key, value in values.items()]
-        self._task.note_check(self._node.now_ns(), is_done=is_done)
-        self._checks.publish(status)
 
     def _next_answer(self) -> Callable[[], None] | None:
         try:
@@ -403,13 +344,6 @@ class KeypointServer:
 def _of_request(request: KeypointRequest, end: Outcome, part: str = POSITION) -> KeypointOutcome:
     """How a request ended, by the end of one of its questions."""
     return KeypointOutcome(end.termination, end.answer, end.code, end.message, request, part=part)
-
-
-def _is_usable(answer: Answer | None) -> TypeGuard[Answer]:
-    """Tell whether an answer is one of the options, and of a scene that is not long past."""
-    if answer is None or answer.kind is not AnswerKind.CHOICE:
-        return False
-    return answer.freshness not in _TOO_OLD
 
 
 def _reason(outcome: Outcome, message: str) -> str:

@@ -12,7 +12,7 @@ from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from embodied_r_msgs.action import Ask, PredictKeypoint
 from embodied_r_msgs.msg import Answer, EpisodeMark, KeypointProposal, SemanticDelta
 from embodied_r_msgs.srv import PredictKeypointOnce
-from embodied_r_ros.arm.proposal import DONE_NOW, GRIPPER_NEXT, PROGRESS_NOW, ROTATION_NEXT
+from embodied_r_ros.arm.proposal import GRIPPER_NEXT, ROTATION_NEXT
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.bags.messages import stamp_to_msg
 from embodied_r_ros.common.files import shared_path
@@ -26,7 +26,6 @@ from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from geometry_msgs.msg import Point, PoseStamped, TransformStamped
 import numpy as np
 import pytest
-from rcl_interfaces.srv import SetParameters
 import yaml
 
 from test.chat_server import ChatServer, RecordedRequest, Script
@@ -381,71 +380,6 @@ def test_an_episode_begins_the_task_anew(graph: Graph, server: ChatServer) -> No
     assert (first.episode_id, second.episode_id) == ('', 'two')
 
 
-CHECKED = {**TASK, 'arm__check': True}
-
-
-def reach(bench: Bench, proposal: KeypointProposal) -> None:
-    """Accept a proposal, have the arm come there, and see the block again."""
-    bench.accepted.publish(proposal)
-    task = bench.node._keypoints._task
-    wait_for(lambda: task._phase is task._phase.ACCEPTED, 'the acceptance')
-    target = proposal.pose.pose.position
-    while task._phase is task._phase.ACCEPTED:
-        bench.stand((target.x, target.y, target.z))
-    bench.see(BLOCK, episode_id=proposal.episode_id)
-
-
-def test_after_each_keypoint_it_is_asked_whether_the_task_is_done(
-    graph: Graph, server: ChatServer
-) -> None:
-    done = iter('BA')
-    how_far = says('C')
-    server.default = lambda request: (
-        says(next(done))
-        if DONE_NOW.text in request.text
-        else how_far
-        if PROGRESS_NOW.text in request.text
-        else of_block(request)
-    )
-    bench = Bench(graph, server, **CHECKED)
-    checks = graph.inbox(DiagnosticStatus, '/task_check')
-    graph.matched('/task_check')
-    bench.stand(HOME)
-    bench.see(BLOCK)
-    reach(bench, bench.proposals.wait(1)[0])
-    [first] = checks.wait(1)
-    values = {value.key: value.value for value in first.values}
-    assert (first.name, first.message) == ('not done', 'Pick up the red block.')
-    assert (values['progress'], values['freshness']) == ('0.5', 'FRESH')
-    assert values['answer_id']
-    reach(bench, bench.proposals.wait(2)[1])
-    second = checks.wait(2)[1]
-    values = {value.key: value.value for value in second.values}
-    assert (second.name, values['progress']) == ('done', '1.0')
-    requests = len(server.requests)
-    bench.stand(HOME)
-    bench.see(BLOCK)
-    graph.call(SetParameters, '/spatial_reasoner/set_parameters', SetParameters.Request())
-    assert (len(server.requests), len(bench.proposals)) == (requests, 2)
-
-
-def test_a_check_without_an_answer_is_unknown_and_the_task_goes_on(
-    graph: Graph, server: ChatServer
-) -> None:
-    server.default = lambda request: (
-        Script(status=500) if DONE_NOW.text in request.text else of_block(request)
-    )
-    bench = Bench(graph, server, **CHECKED)
-    checks = graph.inbox(DiagnosticStatus, '/task_check')
-    graph.matched('/task_check')
-    bench.stand(HOME)
-    bench.see(BLOCK)
-    reach(bench, bench.proposals.wait(1)[0])
-    assert checks.wait(1)[0].name == 'unknown'
-    bench.stand(HOME)
-    assert bench.proposals.wait(2)
-
-
 def test_the_rotation_is_proposed_where_rows_of_it_were_made(
     graph: Graph, server: ChatServer, tmp_path: Path
 ) -> None:
@@ -486,43 +420,3 @@ def test_a_rotation_without_rows_of_it_is_refused(
     node = graph.add(SpatialReasoner, chat__url=server.url, **given)
     assert not graph.try_change(node, CONFIGURE)
     assert 'makes no rows of it' in capfd.readouterr().err
-
-
-@pytest.mark.parametrize('answer', ['A', 'B'])
-def test_a_check_of_what_is_long_past_is_unknown_and_the_task_goes_on(
-    graph: Graph, server: ChatServer, answer: str
-) -> None:
-    said = says(answer)
-    server.default = lambda request: said if DONE_NOW.text in request.text else of_block(request)
-    bench = Bench(graph, server, **CHECKED, reasoner__max_age_s=0.0001)
-    checks = graph.inbox(DiagnosticStatus, '/task_check')
-    graph.matched('/task_check')
-    bench.stand(HOME)
-    bench.see(BLOCK)
-    reach(bench, bench.proposals.wait(1)[0])
-    [status] = checks.wait(1)
-    values = {value.key: value.value for value in status.values}
-    assert (status.name, values['freshness'], values['progress']) == ('unknown', 'STALE', '')
-    assert values['answer_id']
-    bench.stand(HOME)
-    assert bench.proposals.wait(2)
-    assert not any(PROGRESS_NOW.text in request.text for request in server.requests)
-
-
-def test_a_task_that_is_done_begins_again_where_it_is_set_anew(
-    graph: Graph, server: ChatServer
-) -> None:
-    done = says('A')
-    server.default = lambda request: done if DONE_NOW.text in request.text else of_block(request)
-    bench = Bench(graph, server, **CHECKED)
-    task = bench.node._keypoints._task
-    bench.stand(HOME)
-    bench.see(BLOCK)
-    reach(bench, bench.proposals.wait(1)[0])
-    wait_for(lambda: task.is_done, 'the check')
-    assert graph.parameter(bench.node, 'arm.reach_m', 0.03).successful
-    assert task.is_done  # it is another setting
-    assert graph.parameter(bench.node, 'arm.task', TASK['arm__task']).successful
-    bench.stand(HOME)
-    bench.see(BLOCK)
-    assert bench.proposals.wait(2)
