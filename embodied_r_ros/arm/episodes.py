@@ -39,10 +39,10 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.arm.demonstration import ArmEpisode, Demonstration, TrueThing
+    from embodied_r_ros.arm.demonstration import ArmEpisode, TrueThing
     from embodied_r_ros.arm.robot import ArmSetup, Robot
     from embodied_r_ros.bags.reader import BagReader
-    from embodied_r_ros.core.types.geometry import Intrinsics, Orientation
+    from embodied_r_ros.core.types.geometry import Intrinsics
 
 __all__ = [
     'done_question',
@@ -102,7 +102,6 @@ def read_arm_episode(reader: BagReader, robot: Robot | None) -> ArmEpisode:
     return arm_episode(
         samples,
         keypoints,
-        _orientations(samples),
         (camera, intrinsics),
         RobotMetadata(
             frame_id=setup.frame_id,
@@ -130,13 +129,6 @@ def _camera(reader: BagReader, setup: ArmSetup) -> tuple[Pose | None, Intrinsics
 def _first_value(reader: BagReader, topic: str, convert: Any) -> Any:
     """A value of the first message of a topic; None: there is none."""
     return next(iter(read_values(reader, [topic], convert)), None)
-
-
-def _orientations(samples: Demonstration) -> Sequence[Orientation]:
-    """Orientation of the end effector at each sample; empty: not all are known."""
-    if samples.orientations is None:
-        return ()
-    return [(x, y, z, w) for x, y, z, w in samples.orientations.tolist()]
 
 
 def ground_truth_arm_deltas(

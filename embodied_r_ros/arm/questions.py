@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kinds of questions about an arm: where it goes next, where it is, and how it gets there.
 
-The three of Robot-R1, and two that it has not: the gripper and the rotation at the keypoint.
+The three of Robot-R1, and one that it has not: the gripper at the keypoint.
 """
 
 from __future__ import annotations
@@ -16,10 +16,7 @@ from embodied_r_ros.arm.candidates import propose_candidates
 from embodied_r_ros.arm.proposal import (
     GRIPPER_NEXT,
     keypoint_question,
-    ROTATION_NEXT,
     task_text,
-    turn_text,
-    TURNS_DEG,
 )
 from embodied_r_ros.arm.question_options import (
     round_position,
@@ -31,10 +28,7 @@ from embodied_r_ros.arm.robot import Robot
 from embodied_r_ros.arm.table import seen_things
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.types.geometry import (
-    matrix_from_quaternion,
     position_text,
-    quaternion_from_matrix,
-    wrap_angle_rad,
 )
 from embodied_r_ros.core.types.movement import Movement
 from embodied_r_ros.data.questions.indoor import Draft, NoSolution
@@ -170,31 +164,12 @@ def gripper(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | NoSolution:
     return _draft(_text(moment, GRIPPER_NEXT.text, robot), options, {})
 
 
-def yaw(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | NoSolution:
-    """How far the end effector turns about the vertical, to the nearest of all that is named."""
-    del rng
-    now, then = moment.state.orientation, moment.keypoint.orientation
-    if now is None or then is None:
-        return NoSolution('the orientation of the end effector is not known')
-    turn = quaternion_from_matrix(matrix_from_quaternion(then) @ matrix_from_quaternion(now).T)
-    if math.hypot(turn[2], turn[3]) < math.sqrt(0.5):
-        return NoSolution('the end effector tips over: it does not turn about the vertical')
-    degrees = math.degrees(wrap_angle_rad(2 * math.atan2(turn[2], turn[3])))
-    turns = sorted(TURNS_DEG, key=lambda turn_deg: abs((turn_deg - degrees + 180) % 360 - 180))
-    truth = {'yaw_deg': round(degrees, 1)}
-    return _draft(
-        _text(moment, ROTATION_NEXT.text, robot), [turn_text(each) for each in turns], truth
-    )
-
-
 def arm_kinds(robot: Robot) -> dict[str, ArmKind]:
     """The kinds of question about a robot, by question type."""
     config = robot.questions
     kinds: dict[str, ArmKind] = {name: _PAPER_KINDS[name] for name in config.kinds}
     if config.gripper:
         kinds['gripper'] = gripper
-    if config.rotation != 'none':
-        kinds['rotation'] = yaw
     return kinds
 
 

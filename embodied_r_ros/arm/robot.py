@@ -264,11 +264,6 @@ class RobotQuestionsConfig(Settings):
         choices=('facing', 'any', 'declared'),
     )
     gripper: bool = setting(False, 'ask of the gripper at the keypoint too (not in Robot-R1)')
-    rotation: str = setting(
-        'none',
-        'ask of the rotation at the keypoint too (not in Robot-R1): its turn about the vertical',
-        choices=('none', 'yaw'),
-    )
 
     def __post_init__(self) -> None:
         """Refuse values that are not allowed."""

@@ -31,11 +31,6 @@ class ArmTaskConfig(Settings):
 
     task: str = setting('', 'keypoints of it are proposed one after the other; empty: none are')
     gripper: bool = setting(False, 'ask for the gripper at each keypoint too')
-    rotation: bool = setting(
-        False,
-        'ask for the turn about the vertical at each keypoint too; the file of the robot must '
-        'have rows of it (questions: {rotation: yaw})',
-    )
     task_rate_hz: float = setting(
         0.5, 'keypoints of the task are asked for at most this often [Hz]', between=(0.001, 10)
     )

@@ -40,7 +40,6 @@ def test_a_bag_tells_samples_keypoints_camera_and_robot(tmp_path: Path) -> None:
     assert np.allclose(shown.camera.position, camera(10).position)
     assert shown.intrinsics
     assert shown.intrinsics.width == 320
-    assert shown.states[0].orientation == (0.0, 0.0, 0.0, 1.0)
     assert shown.metadata
     assert shown.metadata.gripper_size == (0.11, 0.03, 0.09)
 

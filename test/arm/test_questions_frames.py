@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions about an arm for cameras that stand anywhere, and about turns of its tool."""
+"""Questions about an arm for cameras that stand anywhere."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-import math
 from typing import Any
 
-from embodied_r_ros.arm.demonstration import ArmEpisode, ArmState
 from embodied_r_ros.arm.rows import EVERY_KIND
 from embodied_r_ros.arm.table import PlacingConfig
 from embodied_r_ros.arm.task_frame import rotate_quarters
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.core.types.geometry import quaternion_from_matrix, rotation_from_ypr
 from embodied_r_ros.data.questions.coverage import Coverage
 from embodied_r_ros.data.questions.row import Row
 import pytest
@@ -69,28 +66,3 @@ def test_a_camera_that_does_not_face_the_robot_is_refused(at: Any, why: str) -> 
 def test_another_frame_than_the_robots_is_refused() -> None:
     with pytest.raises(InputError, match="is in frame 'base', robot 'sawyer_sim' in 'table_c"):
         rows_of(arm(at=camera(), frame_id='base'))
-
-
-@pytest.mark.parametrize(
-    ('turn_deg', 'expected'),
-    [
-        (0, 'not turned'), (20, 'not turned'), (40, '45 degrees counterclockwise'),
-        (-50, '45 degrees clockwise'), (135, '135 degrees counterclockwise'), (179, 'half round'),
-        (-179, 'half round'),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize('pitch', [0.0, math.pi / 2, math.pi])
-def test_turns_about_the_vertical_are_told_whichever_way_the_tool_points(
-    turn_deg: float, expected: str, pitch: float
-) -> None:
-    tool = rotation_from_ypr(0.3, pitch, 0.1)
-    end = rotation_from_ypr(math.radians(turn_deg), 0.0, 0.0) @ tool
-    states = (
-        ArmState(1, (0.0, 0.0, 0.1), None, quaternion_from_matrix(tool)),
-        ArmState(2, (0.1, 0.0, 0.1), None, quaternion_from_matrix(end)),
-    )
-    shown = ArmEpisode('turn it', 'table_center', states, (1,), camera())
-    for quarters in (0, 180):
-        rows = rows_of(replace(shown, camera=camera(quarters)), rotation='yaw', camera='any')
-        (row,) = (row for row in rows if row.question_type == 'rotation')
-        assert row.solution_text() == expected

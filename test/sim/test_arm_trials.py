@@ -55,7 +55,6 @@ def test_what_is_seen_of_a_block_is_enough_to_pick_it_up() -> None:
     trial = baseline('oracle', plan, ROBOT, SimArmConfig('pick').camera())
     assert trial.task == 'pick up the blue block'
     assert trial.is_success
-    assert trial.steps[0].image is not None
     assert [len(step['candidates']) for step in trial.to_json()['steps']]
 
 

@@ -16,9 +16,7 @@ from embodied_r_ros.arm.proposal import (
     GRIPPER_NEXT,
     keypoint_question,
     proposal_of,
-    ROTATION_NEXT,
     with_gripper,
-    with_rotation,
 )
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.arm.table import seen_things
@@ -46,11 +44,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embodied_r_ros.arm.candidates import Candidate
-    from embodied_r_ros.arm.proposal import ArmQuestion
     from embodied_r_ros.core.reasoning.question import Question, ShownImage
     from embodied_r_ros.core.types.answers import Answer
     from embodied_r_ros.core.types.deltas import SemanticDelta
-    from embodied_r_ros.core.types.geometry import Intrinsics, Orientation, Pose, Position
+    from embodied_r_ros.core.types.geometry import Intrinsics, Pose, Position
 
 
 @dataclass(frozen=True)
@@ -82,8 +79,6 @@ class KeypointRequest:
     candidates: tuple[Position, ...]  # [m]
     question: Question
     gripper: Question | None = None  # comes after the position; None: there is none
-    rotation: Question | None = None  # likewise, after the gripper
-    orientation: Orientation | None = None  # of the end effector, where its rotation is asked for
 
 
 POSITION = 'position'  # the part of a request that is asked first
@@ -95,7 +90,6 @@ class KeypointOutcome(Outcome):
 
     request: KeypointRequest | None = None
     gripper: Answer | None = None
-    rotation: Answer | None = None
     part: str = POSITION  # of the request that failed, where one did
 
     def proposal(self) -> KeypointProposal:
@@ -107,9 +101,7 @@ class KeypointOutcome(Outcome):
         assert self.request
         task, frame_id = self.request.task, self.request.frame_id
         proposal = proposal_of(self.answer, task, frame_id, self.request.candidates)
-        proposal = with_gripper(proposal, self.gripper) if self.gripper else proposal
-        turn, orientation = self.rotation, self.request.orientation
-        return with_rotation(proposal, turn, orientation) if turn and orientation else proposal
+        return with_gripper(proposal, self.gripper) if self.gripper else proposal
 
 
 @dataclass(frozen=True)
@@ -117,7 +109,6 @@ class RequestParts:
     """What a keypoint request asks beside the position, and how."""
 
     gripper: bool = False  # ask for the gripper
-    rotation: bool = False  # ask for the turn about the vertical
     # Show the newest keyframe. The end effector is then where it was at its stamp, where known.
     image: bool = False
 
@@ -153,11 +144,6 @@ class Arm:
         self._poses = PoseBuffer(spacing_ns=_SPACING_NS)
         self._images = images or NewestImage()
         self.pose_in = pose_in
-
-    @property
-    def has_rows_of_yaw(self) -> bool:
-        """Whether its file makes rows of the turn about the vertical."""
-        return self._robot is not None and self._robot.questions.rotation == 'yaw'
 
     @property
     def frame_id(self) -> str:
@@ -215,20 +201,17 @@ class Arm:
                 goal.candidate_labels = [each.label for each in sampled]
         state = self._described_state(goal.frame_id, now_ns, description, shown)
         question = replace(_question_of(goal, description, state), shown=shown)
-        text_parts = description.frame(goal.frame_id), description.metadata, state
-
-        def more(other: ArmQuestion) -> Question:
-            asked = other.of_task(goal.task, *text_parts)
-            return replace(question, text=asked.text, options=asked.options)
-
+        gripper = None
+        if parts.gripper:
+            text_parts = description.frame(goal.frame_id), description.metadata, state
+            asked = GRIPPER_NEXT.of_task(goal.task, *text_parts)
+            gripper = replace(question, text=asked.text, options=asked.options)
         return KeypointRequest(
             goal.task,
             goal.frame_id,
             tuple(vector_from_msg(point) for point in goal.candidates),
             question,
-            more(GRIPPER_NEXT) if parts.gripper else None,
-            more(ROTATION_NEXT) if parts.rotation else None,
-            self._orientation(goal.frame_id, now_ns, shown) if parts.rotation else None,
+            gripper,
         )
 
     def _sight(
@@ -321,20 +304,6 @@ class Arm:
         if then and then.frame_id == frame_id:
             return then
         return pose_from_msg(self._pose.pose, frame_id)
-
-    def _orientation(self, frame_id: str, now_ns: int, shown: ShownImage | None) -> Orientation:
-        """Orientation of the end effector, likewise.
-
-        Raises:
-            InputError: It is not known.
-        """
-        pose = self._tool(frame_id, now_ns, shown)
-        try:
-            pose.rotation()
-        except ValueError as error:
-            msg = f'arm.rotation needs the orientation of current_pose: {error}'
-            raise InputError(msg) from None
-        return pose.orientation
 
     def _state(self, frame_id: str, now_ns: int) -> Position:
         """Where the end effector is now, in the frame of the candidates [m]."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keypoints of the reasoner: the action `predict_keypoint`, and proposals for a standing task.
 
-A request is one question, or several: the position, then the gripper and the rotation. The
-standing task follows what becomes of its proposals at the gate and at the end effector, and puts
-the next one then. Whatever is published here is a proposal, never a command.
+A request is one question, or two: the position, then the gripper. The standing task follows what
+becomes of its proposals at the gate and at the end effector, and puts the next one then. Whatever
+is published here is a proposal, never a command.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from embodied_r_ros.nodes.question_server import AskingServer
 from sensor_msgs.msg import CameraInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from embodied_r_ros.core.reasoning.question import Listener, Phase
     from embodied_r_ros.core.reasoning.queue import QueuedQuestion
@@ -180,12 +180,6 @@ class KeypointServer:
         if config.task and not self._arm.frame_id:
             msg = 'arm.task is set and arm.robot is not: its file tells where keypoints can be'
             raise ConfigError(msg)
-        if config.rotation and not self._arm.has_rows_of_yaw:
-            msg = (
-                'arm.rotation is set, and the file of arm.robot makes no rows of it: train with '
-                'questions: {rotation: yaw}, or unset it'
-            )
-            raise ConfigError(msg)
         return config
 
     def _take_pose(self, msg: PoseStamped) -> None:
@@ -265,7 +259,7 @@ class KeypointServer:
                 self._node.now_ns(),
                 self._memory.deltas(),
                 self._seed(),
-                RequestParts(config.gripper, config.rotation, self._reasoner().show_image),
+                RequestParts(config.gripper, self._reasoner().show_image),
             )
         except NoImageError as error:
             code = RefusalCode.NO_OBSERVATION
@@ -288,39 +282,24 @@ class KeypointServer:
         outcome: Outcome,
         deliver: Deliver,
     ) -> None:
-        """Ask for the rest where a position was chosen. Runs in a thread of the queue."""
-        keypoint = _of_request(request, outcome)
-        chosen = outcome.is_completed and outcome.answer.kind is AnswerKind.CHOICE
-        rest = [name for name in ('gripper', 'rotation') if getattr(request, name) and chosen]
-        self._ask_rest(pending, request, keypoint, rest, deliver)
-
-    def _ask_rest(
-        self,
-        pending: _QueuedKeypoint,
-        request: KeypointRequest,
-        keypoint: KeypointOutcome,
-        rest: Sequence[str],
-        deliver: Deliver,
-    ) -> None:
-        """Ask the rest of the questions of a request, one after the other."""
-        if not rest:
+        """Ask for the gripper where a position was chosen. Runs in a thread of the queue."""
+        keypoint, answer = _of_request(request, outcome), outcome.answer
+        is_chosen = outcome.is_completed and answer.kind is AnswerKind.CHOICE
+        if request.gripper is None or not is_chosen:
             deliver(keypoint)
             return
-        name, answers = rest[0], [keypoint.answer, keypoint.gripper]
         allowed_s = request.question.deadline_s or self._reasoner().deadline_s
-        spent_s = sum(answer.latency_ns for answer in answers if answer) / NS_PER_S
         question = replace(
-            getattr(request, name),
-            deadline_s=max(_LEAST_S, allowed_s - spent_s),
-            standing=keypoint.answer.standing,
+            request.gripper,
+            deadline_s=max(_LEAST_S, allowed_s - answer.latency_ns / NS_PER_S),
+            standing=answer.standing,
         )
 
-        def finish(outcome: Outcome) -> None:
-            if not outcome.is_completed:
-                deliver(_of_request(request, outcome, name))
-                return
-            answered: dict[str, Any] = {name: outcome.answer}
-            self._ask_rest(pending, request, replace(keypoint, **answered), rest[1:], deliver)
+        def finish(end: Outcome) -> None:
+            if end.is_completed:
+                deliver(replace(keypoint, gripper=end.answer))
+            else:
+                deliver(_of_request(request, end, 'gripper'))
 
         pending.put(question, finish, _silent)
 

@@ -12,10 +12,9 @@ from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from embodied_r_msgs.action import Ask, PredictKeypoint
 from embodied_r_msgs.msg import Answer, EpisodeMark, KeypointProposal, SemanticDelta
 from embodied_r_msgs.srv import PredictKeypointOnce
-from embodied_r_ros.arm.proposal import GRIPPER_NEXT, ROTATION_NEXT
+from embodied_r_ros.arm.proposal import GRIPPER_NEXT
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.bags.messages import stamp_to_msg
-from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.core.types.deltas import DeltaKind, Item, ItemStatus
 from embodied_r_ros.core.types.deltas import SemanticDelta as Delta
 from embodied_r_ros.core.types.geometry import BODY_FROM_OPTICAL, direction_of_vector
@@ -26,14 +25,12 @@ from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from geometry_msgs.msg import Point, PoseStamped, TransformStamped
 import numpy as np
 import pytest
-import yaml
 
 from test.chat_server import ChatServer, RecordedRequest, Script
 from test.nodes.graph import ACTIVATE, CONFIGURE, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from test.nodes.graph import Graph
 
@@ -378,45 +375,3 @@ def test_an_episode_begins_the_task_anew(graph: Graph, server: ChatServer) -> No
     bench.see(BLOCK, episode_id='two')
     second = bench.proposals.wait(2)[1]
     assert (first.episode_id, second.episode_id) == ('', 'two')
-
-
-def test_the_rotation_is_proposed_where_rows_of_it_were_made(
-    graph: Graph, server: ChatServer, tmp_path: Path
-) -> None:
-    text = shared_path('config', 'robots', 'sawyer_sim.yaml').read_text()
-    own = yaml.safe_load(text)
-    own['questions'] = {**own.get('questions', {}), 'rotation': 'yaw'}
-    file = tmp_path / 'mine.yaml'
-    file.write_text(yaml.safe_dump(own))
-    server.default = lambda request: (
-        says('C')
-        if ROTATION_NEXT.text in request.text
-        else says('B')
-        if GRIPPER_NEXT.text in request.text
-        else of_block(request)
-    )
-    bench = Bench(graph, server, arm__robot=str(file), arm__rotation=True, arm__gripper=True)
-    bench.see(BLOCK)
-    bench.stand(HOME)
-    response = bench.predict()
-    assert response.error_code == 0, response.error_msg
-    proposal = response.proposal
-    assert (proposal.orientation_valid, proposal.gripper_valid) == (True, True)
-    turn = proposal.pose.pose.orientation
-    assert (turn.z, turn.w) == (pytest.approx(0.5**0.5), pytest.approx(0.5**0.5))
-    asked = [request.text for request in server.requests]
-    assert [GRIPPER_NEXT.text in text for text in asked] == [False, True, False]
-    assert 'H. 45 degrees clockwise' in asked[2]
-
-
-def test_a_rotation_without_rows_of_it_is_refused(
-    graph: Graph, server: ChatServer, capfd: pytest.CaptureFixture[str]
-) -> None:
-    given: dict[str, Any] = {
-        'arm__robot': 'sawyer_sim',
-        'arm__rotation': True,
-        'chat__model': 'scripted',
-    }
-    node = graph.add(SpatialReasoner, chat__url=server.url, **given)
-    assert not graph.try_change(node, CONFIGURE)
-    assert 'makes no rows of it' in capfd.readouterr().err
