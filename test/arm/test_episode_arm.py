@@ -203,10 +203,8 @@ def test_a_layout_is_in_one_split_only(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_a_robot_file_tells_how_bags_are_read_that_do_not(tmp_path: Path) -> None:
     path = tmp_path / 'mine.yaml'
-    path.write_text(
-        'setup: {frame_id: base, joints: [a, b]}\nquestions: {keypoint_rule: arm-clean}\n'
-    )
+    path.write_text('setup: {frame_id: base, joints: [a, b]}\nquestions: {keypoint_rule: arm}\n')
     robot = load_robot(str(path))
     assert robot.setup
     assert robot.setup.joints == ('a', 'b')
-    assert robot.questions.keypoint_rule == 'arm-clean'
+    assert robot.questions.keypoint_rule == 'arm'
