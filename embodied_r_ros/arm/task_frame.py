@@ -38,11 +38,6 @@ class AxisView:
     quarters: int = 0  # turns of the frame about z by 90 degrees after which the words hold
     why_not: str = ''  # why they hold for none; empty: they do
 
-    @property
-    def is_facing(self) -> bool:
-        """Tell whether the words hold for the frame as it is."""
-        return not self.why_not and not self.quarters
-
 
 def axis_view(
     camera: Pose, reference: Sequence[float], intrinsics: Intrinsics | None = None
