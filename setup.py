@@ -50,7 +50,6 @@ extras = {
         'gguf',
         'jinja2>=3.0',
         'peft',
-        'pytorch_optimizer',
         'safetensors',
         'tensorboard',
         'torch',

@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 
 # Name -> what it measures. A bench is a module with add_arguments(parser) and main(args) -> int.
 BENCHES = {
-    'arm_policy': 'trials of the simulated arm that a text policy leads, beside its ceiling',
     'asking': 'a question over ROS with 32 deltas: time to the first text',
-    'episodes': 'what a recording loses when it is killed or cut, and how long repair takes',
-    'fleet': 'recordings on Ray: overhead, cores, 100,000 that take no time',
+    'fleet': 'recordings on Ray: overhead and cores',
     'keyframes': 'overlap against rendered truth, time per image, rate from a bag',
     'layouts': "VSI-Bench's wordings about layouts of real rooms: right, unknown, wrong",
     'live': 'a live camera over DDS: images lost, latency, share of a core',
@@ -38,7 +36,7 @@ BENCHES = {
     'questions': 'plain questions of people about recordings: right, unknown, wrong',
     'scene': 'landmark maps against what is true of rooms and of real recordings',
     'soak': 'everything for half an hour: memory, handles, latency and drops over time',
-    'training': 'where the time of a GRPO step goes, as TRL computes it and with shared prefixes',
+    'training': 'where the time of a GRPO step goes',
 }
 
 

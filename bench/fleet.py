@@ -1,22 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fleets of recordings on Ray: overhead, cores, and 100,000 recordings that take no time.
+"""Fleets of recordings on Ray: overhead and cores.
 
 The baseline is the plain command, `embodied-r collect --jobs N`, on the same simulated recordings,
 with as many at once; each figure comes from a process of its own. Ray's start, until the first
-recording is begun, and its end are told apart. The simulation runs everything but the work: sizes
-are drawn (log-normal, median 200 MB, sigma 1), and one recording in a hundred fails at each
-attempt, by a seed. It tells what scheduling costs, and how the driver's memory grows.
+recording is begun, and its end are told apart.
 """
 
 from __future__ import annotations
 
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
-import hashlib
 import json
-import math
 from pathlib import Path
-import random
 import shutil
 import subprocess
 import sys
@@ -29,21 +24,16 @@ from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.cli.main import main as embodied_r
 from embodied_r_ros.data.episodes.collect import CollectConfig
 from embodied_r_ros.data.episodes.collect_jobs import collect, collection, CollectStage
-from embodied_r_ros.data.episodes.fleet import StageReport
 from embodied_r_ros.data.episodes.fleet_ray import FleetConfig, run_fleet
-from embodied_r_ros.data.episodes.manifest import find_recordings, FleetRecording
+from embodied_r_ros.data.episodes.manifest import find_recordings
 
-from bench.report import Budget, now_mb, print_budgets
+from bench.report import Budget, print_budgets
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
 _MOST_OVERHEAD = 0.10
-_MOST_GROWTH = 1.2
-_FAILING = 0.01  # share of the simulated recordings
-_TENTHS = 10
-_MEDIAN_MB, _SIGMA = 200.0, 1.0
 _LEROBOT_CALLS_PER_MIN = 100.0  # of `lerobot-annotate` at its defaults: 50 per 30-s episode
 
 
@@ -60,18 +50,6 @@ class FleetFigures:
     keyframes: int = 0
 
 
-@dataclass(frozen=True)
-class SimulationFigures:
-    """What scheduling took."""
-
-    recordings: int
-    seconds: float
-    failed: int  # given up
-    attempts: int
-    simulated_gb: float
-    memory_mb: tuple[float, ...]  # of the driver, at tenths of the recordings
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add = parser.add_argument
@@ -80,8 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--rate', type=float, default=10.0, help='images per second (%(default)s)')
     add('--size', type=int, nargs=2, default=(320, 240), metavar=('W', 'H'), help='320 240')
     add('--actors', type=some_count, nargs='+', default=[1, 2], help='at once (1 2)')
-    add('--simulated', type=some_count, default=100_000, help='recordings (%(default)s)')
-    add('--seed', type=int, default=36000, help='of rooms and of the simulation (%(default)s)')
+    add('--seed', type=int, default=36000, help='of the rooms (%(default)s)')
     add('--json', type=Path, metavar='FILE', help='write the figures here too')
 
 
@@ -95,19 +72,19 @@ def main(args: argparse.Namespace) -> int:
             for actors in args.actors
             for figure in (_measure('plain', actors, bags), _measure('ray', actors, bags))
         ]
-        simulation = _in_process(['simulate', args.simulated, args.seed, folder / 'simulated'])
-    simulated = SimulationFigures(**simulation | {'memory_mb': tuple(simulation['memory_mb'])})
-    print(table(figures, simulated, args.duration))
-    budgets = budgets_of(figures, simulated)
+    print(table(figures, args.duration))
+    budgets = budgets_of(figures)
     print_budgets(budgets)
     if args.json:
-        report = {'runs': [asdict(figure) for figure in figures], 'simulation': asdict(simulated)}
-        report['budgets'] = [budget.to_json() for budget in budgets]
+        report = {
+            'runs': [asdict(figure) for figure in figures],
+            'budgets': [budget.to_json() for budget in budgets],
+        }
         args.json.write_text(json.dumps(report, indent=2) + '\n')
     return 0 if all(budget.is_met for budget in budgets) else 1
 
 
-def table(figures: Sequence[FleetFigures], simulated: SimulationFigures, duration_s: float) -> str:
+def table(figures: Sequence[FleetFigures], duration_s: float) -> str:
     """The figures as text."""
     lines = [f'{"":6} {"at once":>7} {"start and end":>14} {"work":>9} {"recordings/min":>15}']
     lines += [
@@ -127,20 +104,13 @@ def table(figures: Sequence[FleetFigures], simulated: SimulationFigures, duratio
         f'{figures[0].work_s * figures[0].actors / 3600 / of_recording:.3f} core-hours x price '
         f'+ {calls * 60:.0f} calls x seconds of a GPU per call / 3600 x price of a GPU-hour'
     )
-    memory = ' '.join(f'{value:.0f}' for value in simulated.memory_mb)
-    lines.append(
-        f'{simulated.recordings} simulated recordings ({simulated.simulated_gb:.0f} GB): '
-        f'{simulated.seconds:.0f} s, '
-        f'{1e3 * simulated.seconds / simulated.recordings:.1f} ms each; '
-        f'{simulated.attempts} attempts, {simulated.failed} given up; driver [MB]: {memory}'
-    )
     return '\n'.join(lines)
 
 
-def budgets_of(figures: Sequence[FleetFigures], simulated: SimulationFigures) -> list[Budget]:
-    """Overhead against the plain command, and memory from a tenth of the recordings on."""
+def budgets_of(figures: Sequence[FleetFigures]) -> list[Budget]:
+    """Overhead against the plain command."""
     plain = {figure.actors: figure for figure in figures if figure.way == 'plain'}
-    budgets = [
+    return [
         Budget(
             f'{figure.actors} at once: time over that of the plain command',
             figure.work_s / plain[figure.actors].work_s - 1,
@@ -149,8 +119,6 @@ def budgets_of(figures: Sequence[FleetFigures], simulated: SimulationFigures) ->
         for figure in figures
         if figure.way == 'ray'
     ]
-    growth = max(simulated.memory_mb) / simulated.memory_mb[0]
-    return [*budgets, Budget("growth of the driver's memory", growth, _MOST_GROWTH, 'times')]
 
 
 def _bags(args: argparse.Namespace, folder: Path) -> Path:
@@ -215,44 +183,7 @@ def _figures(recordings: int, seconds: float, work_s: float, keyframes: int) -> 
     }
 
 
-def _simulate(count: str, seed: str, folder: str) -> dict[str, Any]:
-    """A fleet whose recordings take no time: what remains is scheduling."""
-    failing, sizes, recordings = set(), 0.0, []
-    draw = random.Random(int(seed))
-    for number in range(int(count)):
-        digest = hashlib.sha256(f'{seed}:{number}'.encode()).hexdigest()
-        recordings.append(FleetRecording(digest, f'/bags/{number:06}'))
-        sizes += draw.lognormvariate(math.log(_MEDIAN_MB), _SIGMA)
-        if draw.random() < _FAILING:
-            failing.add(digest)
-
-    def stage(path: Path, recording: FleetRecording) -> StageReport:
-        error = 'drawn to fail' if recording.id in failing else ''
-        return StageReport(path.name, error=error)
-
-    began_s = time.perf_counter()
-    memory_mb, failed, ended, attempts = [], 0, 0, 0
-    for status in run_fleet(stage, recordings, Path(folder), FleetConfig()):
-        ended, failed, attempts = (
-            ended + 1,
-            failed + bool(status.error),
-            attempts + status.attempts,
-        )
-        if ended % (int(count) // _TENTHS) == 0:
-            memory_mb.append(now_mb())
-    seconds = time.perf_counter() - began_s
-    assert failed == len(failing)
-    return {
-        'recordings': ended,
-        'seconds': seconds,
-        'failed': failed,
-        'attempts': attempts,
-        'simulated_gb': sizes / 1e3,
-        'memory_mb': memory_mb,
-    }
-
-
-_PARTS = {'plain': _plain, 'ray': _ray, 'simulate': _simulate}
+_PARTS = {'plain': _plain, 'ray': _ray}
 
 if __name__ == '__main__':
     part, *words = sys.argv[1:]

@@ -33,7 +33,7 @@ from embodied_r_ros.sim.runs import IndoorConfig
 import numpy as np
 from tqdm import tqdm
 
-from bench import item_positions, real_names, real_words
+from bench import item_positions, real_names
 from bench.baselines import orb_motion
 
 if TYPE_CHECKING:
@@ -272,16 +272,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--detector',
         metavar='FILE',
-        help='with --real: file that names things, beside the classical perceiver, or several '
-        'with commas between',
+        help='with --labels: file that names things, or several with commas between',
     )
     parser.add_argument(
         '--labels',
         type=Path,
         metavar='JSON',
         help='with --real and --detector: labels by hand '
-        '(test/core/perception/keyframe_names.json), '
-        'whose names are compared, and nothing else is measured',
+        '(test/core/perception/keyframe_names.json), whose names are compared instead',
     )
     parser.add_argument(
         '--half', choices=real_names.HALVES, default='development', help='of the labels'
@@ -302,11 +300,8 @@ def main(args: argparse.Namespace) -> int:
     if args.real:
         positions = item_positions.measure(args.real)
         item_positions.print_figures(positions)
-        words = real_words.measure(args.real, args.detector or '')
-        real_words.print_figures(words)
-        real_figures = {'positions': positions, 'words': real_words.to_json(words)}
         if args.json:
-            args.json.write_text(json.dumps(real_figures, indent=1))
+            args.json.write_text(json.dumps({'positions': positions}, indent=1))
         return 0
     width, height = (int(side) for side in args.size.split('x'))
     config = IndoorConfig(width_px=width, height_px=height)

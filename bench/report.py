@@ -17,18 +17,9 @@ def peak_mb() -> float:
 
     `ru_maxrss` would not do: Linux passes the peak of the process that started it on to it.
     """
-    return _status_mb('VmHWM')
-
-
-def now_mb() -> float:
-    """The memory that this program holds now [MB]."""
-    return _status_mb('VmRSS')
-
-
-def _status_mb(field: str) -> float:
     status = Path('/proc/self/status').read_text()
-    match = re.search(rf'^{field}:\s+(\d+) kB$', status, re.MULTILINE)
-    assert match, f'Linux tells {field}'
+    match = re.search(r'^VmHWM:\s+(\d+) kB$', status, re.MULTILINE)
+    assert match, 'Linux tells VmHWM'
     return int(match[1]) / 1024
 
 

@@ -41,9 +41,9 @@ from training.eval.benchmarks.predictions import (
 from training.eval.benchmarks.scores import (
     baselines,
     NO_SCORES,
+    score_predictions,
     scored_questions,
     scored_report,
-    Scorer,
     summary,
 )
 from training.eval.benchmarks.vsi_bench import VSI_BENCH
@@ -105,7 +105,6 @@ def _parser() -> argparse.ArgumentParser:
     source.add_argument(
         '--predictions', type=Path, metavar='FILE.jsonl', help='score lines of id, prediction'
     )
-    add('--judge', metavar='DIR_OR_URL', help='model that marks answers, where the rule has one')
     add_asking_options(parser)
     add('--export', type=Path, metavar='FILE', help='write predictions for the suite of NAME')
     add_report_option(parser)
@@ -116,14 +115,15 @@ def _check(args: argparse.Namespace) -> None:
     """Refuse arguments that do not go together, before any work is done."""
     source = '--videos' if args.videos else '--maps' if args.maps else ''
     benchmark = BENCHMARKS[args.name]
-    has_images, is_judged = benchmark.has_images, benchmark.judge_scores is not None
+    has_images = benchmark.has_images
     problems = {
         'predictions are scored without a model: leave --model out': args.predictions
         and args.model,
         f'{args.name} brings its images with it: leave {source} out': has_images and source,
         f'{source} needs --model': source and not args.model,
-        f'{args.name} has a rule of its own: leave --judge out': args.judge and not is_judged,
-        f'answers to {args.name} need --judge': args.model and is_judged and not args.judge,
+        f'answers to {args.name} need marks: give --export, mark them, and score --predictions': (
+            args.model and benchmark.is_marked and not args.export
+        ),
         '--export needs predictions: give --predictions, or --model and --videos': args.export
         and not (args.predictions or source or (args.model and has_images)),
     }
@@ -140,7 +140,7 @@ class Replies:
 
     texts: dict[str, str] | None = None  # None: nobody was asked about scenes
     errors: dict[str, str] = field(default_factory=dict)  # why there is no text
-    marks: dict[str, float] = field(default_factory=dict)  # that a judge gave before
+    marks: dict[str, float] = field(default_factory=dict)  # that came with them
     blind: AskedQuestions | None = None  # without the scenes; None: not asked
     about: dict[str, Any] = field(default_factory=dict)  # who said it
 
@@ -148,11 +148,11 @@ class Replies:
 def _given_replies(args: argparse.Namespace, ids: Collection[str]) -> Replies:
     predictions = read_predictions(args.predictions, ids)
     marks = {}
-    if args.name == OPENEQA.name:
+    if BENCHMARKS[args.name].is_marked:
         marks = {name: p.mark for name, p in predictions.items() if p.mark is not None}
         unmarked = predictions.keys() - marks.keys()
-        if unmarked and not args.judge:
-            msg = f'{args.predictions}: {min(unmarked)!r} has no mark: add one, or give --judge'
+        if unmarked:
+            msg = f'{args.predictions}: {min(unmarked)!r} has no mark: add one from 1 to 5'
             raise InputError(msg)
     return Replies({name: p.text for name, p in predictions.items()}, marks=marks)
 
@@ -175,6 +175,8 @@ def _asked_replies(
         scenes, errors = perceived
         answers = ask(args.model, questions, scenes, memory, sampling, cache)
         replies = Replies(answers.texts, errors | answers.errors, about=about)
+    if BENCHMARKS[args.name].is_marked:
+        return replies
     blind = ask(args.model, without_images(known), nothing, memory, sampling, cache)
     return replace(replies, blind=blind)
 
@@ -203,17 +205,16 @@ def _report(args: argparse.Namespace) -> dict[str, Any]:
         replies = _given_replies(args, {question.id for question in published})
     elif args.model:
         replies = _asked_replies(args, questions, cache)
-    scorer = Scorer(benchmark, args.judge, cache)
-    blind = baselines(scorer, known)
+    blind = baselines(benchmark, known)
     if replies.blind:
-        scores = scorer.score_predictions(known, replies.blind.texts, {})
+        scores = score_predictions(benchmark, known, replies.blind.texts, {})
         blind['question_only'] = {
             **summary(benchmark, scored_questions(known, scores)),
             'missing': len(replies.blind.errors),
         }
     scored = {**NO_SCORES, 'n': len(known)}
     if replies.texts is not None:
-        scored = scored_report(scorer, known, replies.texts, replies.errors, replies.marks)
+        scored = scored_report(benchmark, known, replies.texts, replies.errors, replies.marks)
         if args.export:
             write_export(benchmark.name, args.export, questions, replies.texts)
     head = {'benchmark': benchmark.name, 'rows': len(questions), **replies.about}

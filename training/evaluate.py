@@ -21,8 +21,6 @@ from embodied_r_ros.serving.profiles import READER, reasoner_config
 
 from training.data.selection import rows_of_split
 from training.data.vision import rows_with_images
-from training.eval.arm_baselines import arm_baselines
-from training.eval.arm_baselines import table as arm_table
 from training.eval.asking import (
     add_asking_options,
     add_report_option,
@@ -55,12 +53,10 @@ if TYPE_CHECKING:
 
 # Besides rows of this project: the module of each, and what it is about.
 SUITES = {
-    'arms': ('training.eval.arm_baselines', 'what rows about arms give away unread'),
     'benchmark': ('training.benchmark', 'a published benchmark by its own rows and scoring'),
     'compare': ('training.eval.comparison', 'which of two reports is better, paired by row'),
     'experiment': ('training.experiment', 'models against the first of them, in a YAML file'),
     'grade': ('training.grade', 'completions that any program wrote'),
-    'open': ('training.robot_bench.evaluate', 'open questions about an arm, judged'),
 }
 
 
@@ -110,7 +106,6 @@ def evaluate(  # noqa: PLR0913, PLR0917
         'model': model,
         'identity': model_identity(model),
         'sampling': asdict(sampling),
-        'arms': arm_baselines(rows),
         'by_scene': by_scene(rows, grades),
         'outcomes': _outcomes(rows, grades, memory),
     }
@@ -275,7 +270,6 @@ def table(report: dict[str, Any]) -> str:
         f'{name:<22} {entry["accuracy"]:6.1%}  (n = {entry["n"]})'
         for name, entry in report['by_check'].items()
     ]
-    lines += [arm_table(report['arms'])] if report['arms'] else []
     return '\n'.join(lines)
 
 

@@ -34,11 +34,10 @@ from training.data.grpo import GrpoArguments, training_prompts, validation_promp
 from training.data.vision import load_processor
 from training.eval.judging import judge_of
 from training.run.command import run_recipe
+from training.run.gradients import GradientGuard
 from training.run.manifest import checkpoint_of, manifest_in, manifest_of
 from training.run.models import evaluation_rows, load_tokenizer, model_folder, SAFELY
-from training.run.monitor import GradientGuard, Monitor, ZERO_VARIANCE
 from training.run.rewards import require_finite, three_rewards
-from training.run.shared_prefix import share_prefixes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -245,7 +244,7 @@ class GroupTrainer(GRPOTrainer):  # type: ignore[misc]
             self._equal = equal.repeat_interleave(self.num_generations)
             self.groups += len(equal)
             self.equal_groups += int(equal.sum())
-            self._metrics['train'][ZERO_VARIANCE].append(equal.float().mean().item())
+            self._metrics['train']['zero_variance_share'].append(equal.float().mean().item())
         return rewards
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
@@ -319,13 +318,9 @@ def trainer_of(
         eval_dataset=evaluation_rows(validation_prompts(arguments, tokenizer), config, 'grpo'),
         processing_class=processor,
         peft_config=adapter if arguments.lora_rank else None,
-        callbacks=[schedule, Monitor(), GradientGuard()],
+        callbacks=[schedule, GradientGuard()],
     )
     schedule.trainer = trainer
-    is_text = not arguments.images  # what an image is read as, prefixes do not know
-    if arguments.share_prefixes and is_text and not config.gradient_checkpointing:
-        for model in filter(None, (trainer.model, trainer.ref_model)):  # the latter for `beta`
-            share_prefixes(model)
     return trainer
 
 

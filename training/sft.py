@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Supervised training: `python -m training.sft --config FILE`.
 
-On a model's own right completions, on answers, on an oracle's reasoning about arms, or on calls of
-tools (configs/reader.yaml). A recipe to be read from top to bottom; every setting of TRL's
-SFTConfig may stand in the YAML file too.
+On a model's own right completions, on answers alone, or on calls of tools (configs/reader.yaml).
+A recipe to be read from top to bottom; every setting of TRL's SFTConfig may stand in the YAML file
+too.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from __future__ import annotations
 import math
 from pathlib import Path
 import sys
-from typing import Any, TYPE_CHECKING
+from typing import Any
 
 from datasets import Dataset
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import whole_file
 from peft import LoraConfig, set_peft_model_state_dict
-from pytorch_optimizer import Muon
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, set_seed
 from trl import SFTConfig, SFTTrainer
 
-from training.data.batches import epochs_by_length, SceneCollator, scenes_together
+from training.data.batches import epochs_by_length
 from training.data.call_rows import call_examples, NOT_LEARNED, read_call_rows
 from training.data.sft import CALLS, examples, SftArguments
 from training.data.vision import image_dataset, load_processor
 from training.gguf_adapter import ADAPTER_FILE, read_gguf_adapter, write_gguf_adapter
 from training.run.command import run_recipe
+from training.run.gradients import GradientGuard
 from training.run.manifest import checkpoint_of, manifest_of
 from training.run.models import (
     evaluation_rows,
@@ -38,32 +38,19 @@ from training.run.models import (
     model_folder,
     SAFELY,
 )
-from training.run.monitor import GradientGuard
-from training.run.shared_prefix import share_prefixes
 from training.run.templates import fit_examples
 
-if TYPE_CHECKING:
-    from torch.optim import Optimizer
 
-
-def dataset(
-    arguments: SftArguments, split: str, seed: int, limit: int = 0, at_once: int = 0
-) -> Dataset:
-    """The examples of a split as a dataset; with `at_once`, those of a scene are in one batch.
+def dataset(arguments: SftArguments, split: str, limit: int = 0) -> Dataset:
+    """The examples of a split as a dataset.
 
     Raises:
         InputError: A file cannot be read, or there is nothing to train on.
     """
-    rows = list(examples(arguments, split, seed))
-    scenes = [row.pop('scene') for row in rows]
+    rows = list(examples(arguments, split))
     if split == 'train' and not rows:
-        msg = (
-            f'{", ".join(arguments.rows)}: no training rows that fit. An oracle reasons about '
-            'arms alone: for other rows give samples of training.rollouts, or reasoning: false'
-        )
+        msg = f'{", ".join(arguments.rows)}: no training rows that fit'
         raise InputError(msg)
-    if at_once:
-        rows = [rows[index] for index in scenes_together(rows, scenes, at_once, seed)]
     return image_dataset(rows[:limit] if limit else rows)
 
 
@@ -86,16 +73,6 @@ def call_dataset(arguments: SftArguments, config: SFTConfig, tokenizer: Any) -> 
     order = epochs_by_length(lengths, batch * config.world_size, epochs, config.seed)
     config.num_train_epochs /= epochs  # those of all epochs stand one after the other
     return Dataset.from_list([tokens[index] for index in order])
-
-
-def shares_prefixes(arguments: SftArguments, config: SFTConfig) -> bool:
-    """Whether what the examples of a batch begin with is read once.
-
-    Not where activations are not kept, which drops what was read before. What an image is read as,
-    prefixes do not know.
-    """
-    possible = not config.gradient_checkpointing and not arguments.images
-    return arguments.share_prefixes and possible
 
 
 def start_of(arguments: SftArguments) -> tuple[Any, Any]:
@@ -124,22 +101,6 @@ def start_of(arguments: SftArguments) -> tuple[Any, Any]:
     return processor, AutoModelForImageTextToText.from_pretrained(folder, **SAFELY)
 
 
-def muon(model: Any, config: SFTConfig) -> Optimizer:
-    """An optimizer of a language model's weights, with learning rate and decay as configured."""
-    head = {id(model.get_input_embeddings().weight), id(model.get_output_embeddings().weight)}
-    weights = [weight for weight in model.parameters() if weight.requires_grad]
-    inner = [weight for weight in weights if weight.ndim == 2 and id(weight) not in head]
-    of_layers = {id(weight) for weight in inner}
-    others = [weight for weight in weights if id(weight) not in of_layers]
-    usual = {'lr': config.learning_rate, 'weight_decay': config.weight_decay}
-    return Muon(
-        [
-            {'params': inner, 'use_muon': True, 'use_adjusted_lr': True, **usual},
-            {'params': others, 'use_muon': False, 'betas': (0.9, 0.95), **usual},
-        ]
-    )
-
-
 def adapter_of(arguments: SftArguments) -> LoraConfig | None:
     """The adapter that is trained; None: all weights are."""
     if not arguments.lora_rank:
@@ -161,26 +122,20 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
     checkpoint = checkpoint_of(config.output_dir, manifest, is_main=config.should_save)
     set_seed(config.seed)
     reader, model = start_of(arguments)
-    shared = shares_prefixes(arguments, config)
-    rows, validation = datasets_of(arguments, config, reader, shared=shared)
+    rows, validation = datasets_of(arguments, config, reader)
     sys.stderr.write(f'sft: {len(rows)} training and {len(validation or ())} validation rows\n')
 
-    if shared or arguments.data == CALLS:
+    if arguments.data == CALLS:
         config.train_sampling_strategy = 'sequential'  # as they stand
-    padding = {'pad_to_multiple_of': config.pad_to_multiple_of}
     trainer = SFTTrainer(
         model=model,
         args=config,
-        data_collator=SceneCollator(reader.pad_token_id, **padding) if shared else None,
         train_dataset=rows,
         eval_dataset=evaluation_rows(validation, config, 'sft'),
         processing_class=reader,
         peft_config=adapter_of(arguments),
-        optimizers=(muon(model, config) if arguments.muon else None, None),
         callbacks=[GradientGuard()],
     )
-    if shared:
-        share_prefixes(trainer.model)
     if arguments.adapter:
         begin_from(trainer.model, Path(arguments.adapter), Path(arguments.model))
     trainer.train(resume_from_checkpoint=checkpoint)
@@ -194,7 +149,7 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
 
 
 def datasets_of(
-    arguments: SftArguments, config: SFTConfig, reader: Any, *, shared: bool
+    arguments: SftArguments, config: SFTConfig, reader: Any
 ) -> tuple[Dataset, Dataset | None]:
     """What is trained on, and what the loss is measured on meanwhile; None: nothing.
 
@@ -203,9 +158,8 @@ def datasets_of(
     """
     if arguments.data == CALLS:
         return call_dataset(arguments, config, reader), None
-    at_once = config.per_device_train_batch_size if shared else 0
-    rows = dataset(arguments, 'train', config.seed, at_once=at_once)
-    validation = dataset(arguments, 'validation', config.seed, arguments.max_eval_rows)
+    rows = dataset(arguments, 'train')
+    validation = dataset(arguments, 'validation', arguments.max_eval_rows)
     return fit_examples(rows, reader), fit_examples(validation, reader)
 
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 import math
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.arm.task_frame import rotate_quarters, turned_name, turned_orientation
+from embodied_r_ros.arm.task_frame import rotate_quarters, turned_name
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.types.geometry import NS_PER_S
 from embodied_r_ros.core.types.layout import as_vector, truth_from_json, truth_to_json
@@ -159,14 +159,10 @@ class ArmState:
     stamp_ns: int
     position: Position  # of the end effector in the task frame [m]
     closed: bool | None = None  # the gripper, at keypoints; None: not known
-    orientation: tuple[float, float, float, float] | None = None  # quaternion x, y, z, w
 
     def turned(self, quarters: int) -> ArmState:
         """The same in the task frame turned by quarters about its z axis."""
-        orientation = self.orientation and turned_orientation(self.orientation, quarters)
-        return replace(
-            self, position=rotate_quarters(self.position, quarters), orientation=orientation
-        )
+        return replace(self, position=rotate_quarters(self.position, quarters))
 
 
 @dataclass(frozen=True)
@@ -251,7 +247,6 @@ class ArmEpisode:
 def arm_episode(
     samples: Demonstration,
     keypoints: Sequence[Keypoint],
-    orientations: Sequence[tuple[float, float, float, float]] = (),
     camera: tuple[Pose | None, Intrinsics | None] = (None, None),
     metadata: RobotMetadata | None = None,
 ) -> ArmEpisode:
@@ -260,19 +255,14 @@ def arm_episode(
     Args:
         samples: What the arm did, sample by sample.
         keypoints: Where it came to, in order.
-        orientations: Of the end effector, as quaternions x, y, z, w; as many as samples, or none.
         camera: Pose of its optical frame in the task frame, and intrinsics, where known.
         metadata: What the recording states about the robot; None: nothing.
 
     Raises:
         InputError: It contradicts itself, or its positions are not known.
     """
-    count = len(samples.stamps_ns)
     if samples.positions is None:
         msg = f'demonstration of {samples.task!r} has no positions: its joints alone are known'
-        raise InputError(msg)
-    if orientations and len(orientations) != count:
-        msg = f'{len(orientations)} orientations for {count} samples: expected as many, or none'
         raise InputError(msg)
     is_open = {keypoint.index: keypoint.is_open for keypoint in keypoints}
     states = []
@@ -281,10 +271,7 @@ def arm_episode(
     ):
         x, y, z = position
         opened = is_open.get(index)
-        orientation = orientations[index] if orientations else None
-        states.append(
-            ArmState(stamp_ns, (x, y, z), None if opened is None else not opened, orientation)
-        )
+        states.append(ArmState(stamp_ns, (x, y, z), None if opened is None else not opened))
     indices = tuple(keypoint.index for keypoint in keypoints)
     return ArmEpisode(samples.task, samples.frame_id, tuple(states), indices, *camera, metadata)
 

@@ -10,6 +10,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.arm.demonstration import arm_episode, DemonstrationTruth, TRUTH_TOPIC
 from embodied_r_ros.arm.demonstration_bag import CAMERA_FRAME, read_demonstration, setup_of
 from embodied_r_ros.arm.keypoint_rules import find_keypoints
+from embodied_r_ros.arm.proposal import done_question
 from embodied_r_ros.arm.robot import load_robot, RobotMetadata
 from embodied_r_ros.arm.rows import rows_of_arm
 from embodied_r_ros.arm.table import PlacingConfig
@@ -38,12 +39,13 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.arm.demonstration import ArmEpisode, Demonstration, TrueThing
+    from embodied_r_ros.arm.demonstration import ArmEpisode, TrueThing
     from embodied_r_ros.arm.robot import ArmSetup, Robot
     from embodied_r_ros.bags.reader import BagReader
-    from embodied_r_ros.core.types.geometry import Intrinsics, Orientation
+    from embodied_r_ros.core.types.geometry import Intrinsics
 
 __all__ = [
+    'done_question',
     'ground_truth_arm_deltas',
     'ground_truth_deltas_of_arm',
     'keyframing_of_arm',
@@ -100,7 +102,6 @@ def read_arm_episode(reader: BagReader, robot: Robot | None) -> ArmEpisode:
     return arm_episode(
         samples,
         keypoints,
-        _orientations(samples),
         (camera, intrinsics),
         RobotMetadata(
             frame_id=setup.frame_id,
@@ -128,13 +129,6 @@ def _camera(reader: BagReader, setup: ArmSetup) -> tuple[Pose | None, Intrinsics
 def _first_value(reader: BagReader, topic: str, convert: Any) -> Any:
     """A value of the first message of a topic; None: there is none."""
     return next(iter(read_values(reader, [topic], convert)), None)
-
-
-def _orientations(samples: Demonstration) -> Sequence[Orientation]:
-    """Orientation of the end effector at each sample; empty: not all are known."""
-    if samples.orientations is None:
-        return ()
-    return [(x, y, z, w) for x, y, z, w in samples.orientations.tolist()]
 
 
 def ground_truth_arm_deltas(

@@ -21,14 +21,11 @@ OPEN_SHARE = 0.9  # a gripper that is less open than that is closed
 _BUFFER_FRAMES = 4
 
 
-def arm_keypoints(
-    demonstration: Demonstration, *, edge_effects: bool = True
-) -> tuple[Keypoint, ...]:
+def arm_keypoints(demonstration: Demonstration) -> tuple[Keypoint, ...]:
     """Find the keypoints of a demonstration.
 
     Args:
         demonstration: At 20 Hz, where the result is to be that of the paper.
-        edge_effects: As in the code of ARM; False: no frame before the first one is looked at.
 
     Raises:
         InputError: It has no joint speeds.
@@ -40,7 +37,7 @@ def arm_keypoints(
         )
         raise InputError(msg)
     is_open = None if demonstration.openings is None else demonstration.openings > OPEN_SHARE
-    events = _arm_events(is_open, demonstration.joint_speeds, edge_effects=edge_effects)
+    events = _arm_events(is_open, demonstration.joint_speeds)
     # A stop right before the last frame is dropped with it in the code of ARM.
     if len(events) >= 2 and events[-1][0] - 1 == events[-2][0]:
         del events[-2]
@@ -57,7 +54,7 @@ def arm_keypoints(
 
 
 def _arm_events(
-    is_open: NDArray[np.bool_] | None, speeds: NDArray[np.float64], *, edge_effects: bool
+    is_open: NDArray[np.bool_] | None, speeds: NDArray[np.float64]
 ) -> list[tuple[int, str]]:
     """Index and reason of each keypoint, before the last two are looked at."""
     count = len(speeds)
@@ -65,11 +62,7 @@ def _arm_events(
     is_slow = np.all(np.abs(speeds) <= STOP_SPEED_RAD_S, axis=1)
     events, buffer, before = [], 0, bool(state[0])
     for index in range(count):
-        is_stop = (
-            bool(is_slow[index])
-            and buffer <= 0
-            and _is_quiet(state, index, edge_effects=edge_effects)
-        )
+        is_stop = bool(is_slow[index]) and buffer <= 0 and _is_quiet(state, index)
         buffer = _BUFFER_FRAMES if is_stop else buffer - 1
         is_change, is_last = bool(state[index]) != before, index == count - 1
         if index and (is_change or is_last or is_stop):
@@ -78,18 +71,15 @@ def _arm_events(
     return events
 
 
-def _is_quiet(state: NDArray[np.bool_], index: int, *, edge_effects: bool) -> bool:
+def _is_quiet(state: NDArray[np.bool_], index: int) -> bool:
     """Tell whether the gripper stays as it is from two frames before to one after.
 
     No frame but the last two has to be looked at for the end: neither can be a stop.
     """
     if index >= len(state) - 2:
         return False
-    earlier = (index - 1, index - 2)
-    if not edge_effects:
-        earlier = (max(0, index - 1), max(0, index - 2))
     # Negative indices wrap to the end, as they do in the code of ARM.
-    return all(state[number] == state[index] for number in (index + 1, *earlier))
+    return all(state[number] == state[index] for number in (index + 1, index - 1, index - 2))
 
 
 @dataclass(frozen=True)
@@ -273,7 +263,7 @@ def _is_of_grip(
     return any(times[grip.begin] - quiet_s <= at <= times[grip.index] + quiet_s for grip in grips)
 
 
-RULES = ('seconds', 'arm', 'arm-clean')
+RULES = ('seconds', 'arm')
 
 
 def find_keypoints(
@@ -283,7 +273,7 @@ def find_keypoints(
 
     Args:
         demonstration: As it was recorded.
-        rule: One of `RULES`; those of ARM look at frames of 20 Hz.
+        rule: One of `RULES`; that of ARM looks at frames of 20 Hz.
         seconds: What counts for the rule in seconds; None: the defaults.
 
     Returns:
@@ -295,4 +285,4 @@ def find_keypoints(
     if rule == 'seconds':
         return demonstration, seconds_keypoints(demonstration, seconds or SecondsRule())
     frames = demonstration.at_rate(FRAME_RATE_HZ)
-    return frames, arm_keypoints(frames, edge_effects=rule == 'arm')
+    return frames, arm_keypoints(frames)

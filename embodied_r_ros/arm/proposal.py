@@ -14,12 +14,8 @@ from embodied_r_ros.core.reasoning.question import Question
 from embodied_r_ros.core.types.answers import AnswerKind, Freshness, Gripper, KeypointProposal
 from embodied_r_ros.core.types.deltas import NAN
 from embodied_r_ros.core.types.geometry import (
-    matrix_from_quaternion,
-    Orientation,
     Position,
     position_text,
-    quaternion_from_matrix,
-    rotation_from_ypr,
 )
 
 if TYPE_CHECKING:
@@ -94,9 +90,6 @@ def describe_arm(
 
 
 _NEXT = 'Which position should the end effector go to next?'
-_TURN_DEG = 45  # between turns that can be named
-TURNS_DEG = tuple(range(0, 360, _TURN_DEG))  # counterclockwise
-PROGRESS_STEPS = (0.0, 0.25, 0.5, 0.75, 1.0)
 # From the best to the worst.
 _FRESHNESS = (Freshness.FRESH, Freshness.DEGRADED, Freshness.STALE, Freshness.REFUSED)
 
@@ -135,14 +128,6 @@ def keypoint_question(
     return Question(text, tuple(options), of_task=True)
 
 
-def turn_text(turn_deg: int) -> str:
-    """A turn of TURNS_DEG in words."""
-    if turn_deg in (0, 180):
-        return 'half round' if turn_deg else 'not turned'
-    side = 'counterclockwise' if turn_deg < 180 else 'clockwise'
-    return f'{min(turn_deg, 360 - turn_deg)} degrees {side}'
-
-
 @dataclass(frozen=True)
 class ArmQuestion:
     """A question about a task whose options are always the same."""
@@ -175,16 +160,11 @@ class ArmQuestion:
 GRIPPER_NEXT = ArmQuestion(
     'Is the gripper open or closed at the next position of the end effector?', ('open', 'closed')
 )
-ROTATION_NEXT = ArmQuestion(
-    'How is the gripper turned about the vertical at the next position of the end effector, '
-    'compared with now, as seen from above?',
-    tuple(map(turn_text, TURNS_DEG)),
-)
-DONE_NOW = ArmQuestion('Is it done now?', ('yes', 'no'))
-PROGRESS_NOW = ArmQuestion(
-    'How far is it now?',
-    tuple(f'{step:.0%}'.replace('%', ' percent') for step in PROGRESS_STEPS),
-)
+
+
+def done_question(task: str) -> Question:
+    """Ask whether a task is done, of what was seen alone; 'yes' is the first option."""
+    return Question(f'{task_sentence(task)} Is it done now?', ('yes', 'no'))
 
 
 def task_text(
@@ -270,25 +250,6 @@ def with_gripper(proposal: KeypointProposal, answer: Answer) -> KeypointProposal
     if answer.kind is not AnswerKind.CHOICE:
         return proposal
     return replace(_weakened(proposal, answer), gripper=tuple(Gripper)[answer.option_index])
-
-
-def with_rotation(
-    proposal: KeypointProposal, answer: Answer, orientation: Orientation
-) -> KeypointProposal:
-    """The proposal with the answer to ROTATION_NEXT; nothing, where it is unknown.
-
-    It is as sure, and as fresh, as the less sure and less fresh one of both answers.
-
-    Args:
-        proposal: The proposal.
-        answer: Which turn of TURNS_DEG.
-        orientation: Of the end effector when it was asked, as a quaternion in the task frame.
-    """
-    if answer.kind is not AnswerKind.CHOICE:
-        return proposal
-    turn = rotation_from_ypr(math.radians(TURNS_DEG[answer.option_index]), 0.0, 0.0)
-    turned_by = quaternion_from_matrix(turn @ matrix_from_quaternion(orientation))
-    return replace(_weakened(proposal, answer), orientation=turned_by)
 
 
 def _weakened(proposal: KeypointProposal, answer: Answer) -> KeypointProposal:

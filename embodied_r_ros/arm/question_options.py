@@ -12,7 +12,7 @@ from itertools import product
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.core.types.movement import FULL, Movement, movements
+from embodied_r_ros.core.types.movement import FULL, Movement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,14 +106,12 @@ class _Ranks:
 def wrong_movements(
     right: Movement, config: RobotQuestionsConfig, rng: Random
 ) -> list[tuple[Movement, str]]:
-    """Draw wrong movements, each with how it differs: flip, degree, drop or add, or any."""
+    """Draw wrong movements, each with how it differs: flip, degree, drop, add, or any of them."""
     near = right.adjacent()
     if config.wrong_movements == 'square':
         pool = _corners(right, config.options, rng)
-    elif config.wrong_movements == 'adjacent':
-        pool = list(near)
     else:
-        pool = [movement for movement in movements() if movement != right]
+        pool = list(near)
     chosen = rng.sample(pool, config.options - 1)
     return [(movement, near.get(movement, _ANY)) for movement in chosen]
 
@@ -167,9 +165,7 @@ def _draw(
     config: RobotQuestionsConfig,
     rng: Random,
 ) -> WrongPosition:
-    share = {'demonstration': 1.0, 'workspace': 0.0}.get(
-        config.distractors, config.demonstration_share
-    )
+    share = {'demonstration': 1.0, 'workspace': 0.0}.get(config.distractors, 0.5)
     if rng.random() < share:
         source = rng.choice(sorted(pools))
         return WrongPosition(round_position(rng.choice(pools[source])), source)
@@ -178,7 +174,5 @@ def _draw(
 
 
 def _fits(position: Position, others: Sequence[Position], config: RobotQuestionsConfig) -> bool:
-    """Tell whether a position is far enough from all options, the first of which is right."""
-    if config.max_distance_m and math.dist(position, others[0]) > config.max_distance_m:
-        return False
+    """Tell whether a position is far enough from all options."""
     return min(math.dist(position, other) for other in others) >= config.min_distance_m

@@ -1,30 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kinds of questions about an arm: where it goes next, where it is, and how it gets there.
 
-The three of Robot-R1, and those that it has not: the gripper and the rotation at the keypoint,
-whether the task is done, and how far it is.
+The three of Robot-R1, and one that it has not: the gripper at the keypoint.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import permutations, product
 import math
 from random import Random
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.candidates import propose_candidates
 from embodied_r_ros.arm.proposal import (
-    DONE_NOW,
     GRIPPER_NEXT,
     keypoint_question,
-    PROGRESS_NOW,
-    PROGRESS_STEPS,
-    ROTATION_NEXT,
     task_text,
-    turn_text,
-    TURNS_DEG,
 )
 from embodied_r_ros.arm.question_options import (
     round_position,
@@ -36,21 +28,16 @@ from embodied_r_ros.arm.robot import Robot
 from embodied_r_ros.arm.table import seen_things
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.types.geometry import (
-    matrix_from_quaternion,
     position_text,
-    quaternion_from_matrix,
-    wrap_angle_rad,
 )
 from embodied_r_ros.core.types.movement import Movement
 from embodied_r_ros.data.questions.indoor import Draft, NoSolution
-import numpy as np
 
 if TYPE_CHECKING:
     from embodied_r_ros.arm.demonstration import ArmEpisode, ArmState
     from embodied_r_ros.arm.table import TableView
     from embodied_r_ros.core.types.deltas import SemanticDelta
     from embodied_r_ros.core.types.geometry import Position
-    from numpy.typing import NDArray
 
 SOURCE = 'demonstration'  # what proves the solutions
 _CANDIDATE_NEAR_M = 0.05  # to the keypoint: what is meant, where a perceiver placed it wrongly
@@ -59,10 +46,6 @@ _STATE = 'At which position is the end effector now?'
 _MOVEMENT = (
     'Which movement takes the end effector to its next position? Forward is towards the camera, '
     'left and right are as in the image.'
-)
-_QUATERNION = (
-    'Which orientation does the end effector have at its next position, to the nearest quarter '
-    'turn, as a quaternion x, y, z, w?'
 )
 
 
@@ -85,11 +68,6 @@ class ArmMoment:
     def keypoint(self) -> ArmState:
         """The arm at its next keypoint."""
         return self.demonstration.states[self.keypoint_index]
-
-    @property
-    def is_end(self) -> bool:
-        """Whether nothing comes after it."""
-        return self.index == len(self.demonstration.states) - 1
 
     def view(self, *, with_tool: bool = True) -> TableView | None:
         """The table as the camera saw it last; None: nothing is placed, or there is no delta."""
@@ -186,76 +164,13 @@ def gripper(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | NoSolution:
     return _draft(_text(moment, GRIPPER_NEXT.text, robot), options, {})
 
 
-def yaw(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | NoSolution:
-    """How far the end effector turns about the vertical, to the nearest of all that is named."""
-    del rng
-    now, then = moment.state.orientation, moment.keypoint.orientation
-    if now is None or then is None:
-        return NoSolution('the orientation of the end effector is not known')
-    turn = quaternion_from_matrix(matrix_from_quaternion(then) @ matrix_from_quaternion(now).T)
-    if math.hypot(turn[2], turn[3]) < math.sqrt(0.5):
-        return NoSolution('the end effector tips over: it does not turn about the vertical')
-    degrees = math.degrees(wrap_angle_rad(2 * math.atan2(turn[2], turn[3])))
-    turns = sorted(TURNS_DEG, key=lambda turn_deg: abs((turn_deg - degrees + 180) % 360 - 180))
-    truth = {'yaw_deg': round(degrees, 1)}
-    return _draft(
-        _text(moment, ROTATION_NEXT.text, robot), [turn_text(each) for each in turns], truth
-    )
-
-
-def success(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | NoSolution:
-    """Whether the task is done: it is at the end of a demonstration."""
-    del rng
-    options = DONE_NOW.options[:: 1 if moment.is_end else -1]
-    return _draft(_text(moment, DONE_NOW.text, robot), options, {})
-
-
-def progress(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | NoSolution:
-    """How far the task is: the share of the keypoints that are behind, to the nearest step."""
-    del rng
-    keypoints = moment.demonstration.keypoints
-    if not keypoints:
-        return NoSolution('the demonstration has no keypoints')
-    share = sum(index <= moment.index for index in keypoints) / len(keypoints)
-    share = 1.0 if moment.is_end else share
-    by_nearness = sorted(
-        range(len(PROGRESS_STEPS)), key=lambda each: abs(PROGRESS_STEPS[each] - share)
-    )
-    options = [PROGRESS_NOW.options[each] for each in by_nearness]
-    return _draft(_text(moment, PROGRESS_NOW.text, robot), options, {'progress': round(share, 3)})
-
-
-def quaternion(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | NoSolution:
-    """Which of the 24 orientations by quarter turns is nearest to that at the keypoint."""
-    then = moment.keypoint.orientation
-    if then is None:
-        return NoSolution('the orientation of the end effector is not known')
-    turn = matrix_from_quaternion(then)
-    # The trace of what is left falls with its angle.
-    nearest = max(
-        range(len(_QUARTER_TURNS)), key=lambda i: float((_QUARTER_TURNS[i] * turn).sum())
-    )
-    others = [index for index in range(len(_QUARTER_TURNS)) if index != nearest]
-    chosen = [nearest, *rng.sample(others, robot.questions.options - 1)]
-    truth = {'quaternion': [round(part, 4) for part in then]}
-    options = [_quaternion_text(_QUARTER_TURNS[index]) for index in chosen]
-    return _draft(_text(moment, _QUATERNION, robot), options, truth)
-
-
 def arm_kinds(robot: Robot) -> dict[str, ArmKind]:
     """The kinds of question about a robot, by question type."""
     config = robot.questions
     kinds: dict[str, ArmKind] = {name: _PAPER_KINDS[name] for name in config.kinds}
     if config.gripper:
         kinds['gripper'] = gripper
-    if config.rotation != 'none':
-        kinds['rotation'] = yaw if config.rotation == 'yaw' else quaternion
     return kinds
-
-
-def check_kinds(robot: Robot) -> dict[str, ArmKind]:
-    """The kinds of question about how far a task is, by question type."""
-    return {'success': success, 'progress': progress} if robot.questions.success else {}
 
 
 def has_state(kind: str, robot: Robot) -> bool:
@@ -293,26 +208,6 @@ def _distances(source: str, wrong: Position, moment: ArmMoment) -> dict[str, Any
     }
 
 
-def _quarter_turns() -> list[NDArray[np.float64]]:
-    """All rotations that map axes onto axes."""
-    turns: list[NDArray[np.float64]] = []
-    for order, signs in product(permutations(range(3)), product((1.0, -1.0), repeat=3)):
-        turn = np.zeros((3, 3))
-        turn[range(3), order] = signs
-        if np.linalg.det(turn) > 0:
-            turns.append(turn)
-    return turns
-
-
-def _quaternion_text(turn: NDArray[np.float64]) -> str:
-    """A quaternion with a positive first part of those that are not zero, from the last."""
-    x, y, z, w = quaternion_from_matrix(turn)
-    last = next(part for part in (w, z, y, x) if abs(part) > 1e-6)
-    sign = math.copysign(1.0, last)
-    return f'({", ".join(f"{round(sign * part, 3) + 0.0:.3f}" for part in (x, y, z, w))})'
-
-
-_QUARTER_TURNS = _quarter_turns()
 _PAPER_KINDS: dict[str, ArmKind] = {
     'waypoint': waypoint,
     'current_state': current_state,

@@ -210,8 +210,7 @@ class RobotQuestionsConfig(Settings):
     options: int = setting(4, 'options of a question', between=(2, 8))
     keypoint_rule: str = setting(
         'seconds',
-        'which positions are keypoints: seconds (real robots), or as in the code of ARM (arm), '
-        'also without its edge effects (arm-clean)',
+        'which positions are keypoints: seconds (real robots), or as in the code of ARM (arm)',
         choices=RULES,
     )
     deadband_m: float = setting(
@@ -230,14 +229,8 @@ class RobotQuestionsConfig(Settings):
         'robot, and the right one is that nearest to the keypoint',
         choices=('mixed', 'demonstration', 'workspace', 'candidates'),
     )
-    demonstration_share: float = setting(
-        0.5, 'share of the wrong positions that mixed takes from the demonstration', between=(0, 1)
-    )
     min_distance_m: float = setting(
         0.05, 'from a wrong position to every other option, at least [m]', between=(0.001, 1)
-    )
-    max_distance_m: float = setting(
-        0.0, 'from a wrong position to the right one, at most [m]; 0: any', between=(0, 10)
     )
     workspace_margin_m: float = setting(
         0.1, 'around what was demonstrated, where no workspace is given [m]', between=(0, 1)
@@ -250,9 +243,9 @@ class RobotQuestionsConfig(Settings):
     )
     wrong_movements: str = setting(
         'square',
-        'wrong movements: corners of a square with the right one, those that differ on one axis '
-        '(adjacent, which gives the right one away: it is what all have in common), or any',
-        choices=('square', 'adjacent', 'any'),
+        'wrong movements: corners of a square with the right one, or those that differ on one '
+        'axis (adjacent, which gives the right one away: it is what all have in common)',
+        choices=('square', 'adjacent'),
     )
     movement_context: bool = setting(
         True, 'tell the state and the metadata with movements (the text of Robot-R1, not Fig. 6)'
@@ -264,15 +257,6 @@ class RobotQuestionsConfig(Settings):
         choices=('facing', 'any', 'declared'),
     )
     gripper: bool = setting(False, 'ask of the gripper at the keypoint too (not in Robot-R1)')
-    rotation: str = setting(
-        'none',
-        'ask of the rotation at the keypoint too (not in Robot-R1): its turn about the vertical, '
-        'or its class as a quaternion',
-        choices=('none', 'yaw', 'quaternion'),
-    )
-    success: bool = setting(
-        False, 'ask whether the task is done and how far it is, too (not in Robot-R1)'
-    )
 
     def __post_init__(self) -> None:
         """Refuse values that are not allowed."""
@@ -281,12 +265,6 @@ class RobotQuestionsConfig(Settings):
             if kind not in ROBOT_KINDS:
                 msg = f'kinds has {kind!r}: expected some of {", ".join(ROBOT_KINDS)}'
                 raise ConfigError(msg)
-        if 0 < self.max_distance_m <= self.min_distance_m:
-            msg = (
-                f'max_distance_m is {self.max_distance_m}: expected more than min_distance_m '
-                f'({self.min_distance_m}), or 0'
-            )
-            raise ConfigError(msg)
 
 
 @dataclass(frozen=True)

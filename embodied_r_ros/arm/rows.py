@@ -8,7 +8,7 @@ import math
 from random import Random
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.arm.questions import arm_kinds, ArmMoment, check_kinds, has_state
+from embodied_r_ros.arm.questions import arm_kinds, ArmMoment, has_state
 from embodied_r_ros.arm.robot import Robot, RobotMetadata
 from embodied_r_ros.arm.table import table_view
 from embodied_r_ros.arm.task_frame import quarters_facing
@@ -69,11 +69,6 @@ def rows_of_arm(
     demonstration = replace(demonstration.turned(quarters), view=view)
     moments = list(_arm_moments(demonstration, episode, robot, coverage))
     asks = [(moment, *each) for moment in moments for each in arm_kinds(robot).items()]
-    if kinds := check_kinds(robot):
-        end = _end_moment(demonstration, episode)
-        rng = Random(f'{config.seed}:{episode.id}:check')
-        checked = [end, *rng.sample(moments, min(1, len(moments)))]
-        asks += [(moment, *each) for moment in checked for each in kinds.items()]
     for moment, kind, ask in asks:
         rng = Random(f'{config.seed}:{episode.id}:{moment.index}:{kind}')
         draft = ask(moment, robot, rng)
@@ -81,14 +76,6 @@ def rows_of_arm(
             coverage.unsolved[kind, draft.reason] += 1
         else:
             yield _arm_row(episode, moment, kind, draft, config, rng)
-
-
-def _end_moment(demonstration: ArmEpisode, episode: Episode) -> ArmMoment:
-    """The end of a demonstration, with all that was seen until then."""
-    last = len(demonstration.states) - 1
-    stamp_ns = demonstration.states[last].stamp_ns
-    deltas = tuple(delta for delta in episode.deltas if delta.stamp_ns <= stamp_ns)
-    return ArmMoment(demonstration, last, last, deltas, f'{episode.id}/{last}')
 
 
 def _arm_moments(

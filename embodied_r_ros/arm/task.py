@@ -31,16 +31,6 @@ class ArmTaskConfig(Settings):
 
     task: str = setting('', 'keypoints of it are proposed one after the other; empty: none are')
     gripper: bool = setting(False, 'ask for the gripper at each keypoint too')
-    rotation: bool = setting(
-        False,
-        'ask for the turn about the vertical at each keypoint too; the file of the robot must '
-        'have rows of it (questions: {rotation: yaw})',
-    )
-    check: bool = setting(
-        False,
-        'ask after each accepted keypoint whether the task is done, and else how far it is; no '
-        'keypoint is proposed once it is done',
-    )
     task_rate_hz: float = setting(
         0.5, 'keypoints of the task are asked for at most this often [Hz]', between=(0.001, 10)
     )
@@ -67,9 +57,6 @@ class _Phase(Enum):
     ASKED = 'the next keypoint is asked for'
     PROPOSED = 'a proposal is at the gate'
     ACCEPTED = 'on the way to a keypoint'
-    ARRIVED = 'at a keypoint'  # whether the task is done is to be asked
-    CHECKED = 'it is asked whether it is done'
-    DONE = 'done'
 
 
 # What is not over by itself: a question ends by its deadline.
@@ -104,11 +91,6 @@ class StandingTask:
         """Where the task is, in words."""
         return self._phase.value if self.config.task else 'no task'
 
-    @property
-    def is_done(self) -> bool:
-        """Whether the check said that the task is done."""
-        return self._phase is _Phase.DONE
-
     def phase_s(self, now_ns: int) -> float:
         """How long it has been there [s]; 0: not known."""
         return max(0, now_ns - self._since_ns) / NS_PER_S if self._since_ns else 0.0
@@ -122,7 +104,7 @@ class StandingTask:
                 its own deadline.
         """
         has_limit = self._phase in _ON_THE_WAY or (
-            not is_asking and self._phase not in (_Phase.FREE, _Phase.DONE)
+            not is_asking and self._phase is not _Phase.FREE
         )
         if has_limit and now_ns - self._since_ns > self.config.give_up_s * NS_PER_S:
             self._leave(now_ns)
@@ -144,28 +126,10 @@ class StandingTask:
             return True
         return now_ns - self._request_ns >= NS_PER_S / self.config.task_rate_hz
 
-    def wants_check(self, now_ns: int, seen_ns: int) -> bool:
-        """Tell whether to ask now if the task is done.
-
-        Args:
-            now_ns: The time.
-            seen_ns: Stamp of the newest observation; 0: there is none.
-        """
-        return self._phase is _Phase.ARRIVED and self._has_looked(now_ns, seen_ns)
-
     def _has_looked(self, now_ns: int, seen_ns: int) -> bool:
         """Tell whether something was seen since, or was waited for long enough."""
         is_fresh = seen_ns >= self._seen_after_ns
         return is_fresh or now_ns - self._seen_after_ns > self.config.look_s * NS_PER_S
-
-    def note_check_request(self, now_ns: int) -> None:
-        """Note that it was asked whether the task is done."""
-        self._phase, self._since_ns = _Phase.CHECKED, now_ns
-
-    def note_check(self, now_ns: int, *, is_done: bool) -> None:
-        """Note whether the task is done, as far as is known."""
-        if self._phase is _Phase.CHECKED:
-            self._phase, self._since_ns = _Phase.DONE if is_done else _Phase.FREE, now_ns
 
     def note_request(self, now_ns: int) -> None:
         """Note that the next keypoint was requested."""
@@ -203,9 +167,8 @@ class StandingTask:
             self._leave(stamp_ns)
 
     def _leave(self, now_ns: int) -> None:
-        """Go on: after an accepted keypoint to the check, otherwise to the next one."""
-        is_checked = self.config.check and self._phase is _Phase.ACCEPTED
-        self._phase = _Phase.ARRIVED if is_checked else _Phase.FREE
+        """Go on to the next keypoint."""
+        self._phase = _Phase.FREE
         self._since_ns = self._seen_after_ns = now_ns
 
 
@@ -261,12 +224,6 @@ class TrialConfig(Settings):
 
     max_keypoints: int = setting(16, 'keypoints that are gone to', between=(1, 1000))
     max_s: float = setting(120.0, 'time of the arm [s]', between=(1, 36_000))
-    wait_s: float = setting(
-        0.0,
-        'time that passes before each keypoint is told, with looks on the way and meanwhile as '
-        'often as the robot has them (placing.look_every_s), as live [s]; 0: a look each keypoint',
-        between=(0, 60),
-    )
 
 
 @dataclass(frozen=True)
@@ -278,10 +235,9 @@ class TrialStep:
     candidates: tuple[Position, ...]  # [m]
     chosen: int  # of the candidates
     closed: bool | None  # the gripper there; None: as before
-    image: NDArray[Any] | None = None  # the camera's image then, BGR; None: not kept
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values, without the image."""
+        """Plain JSON values."""
         return {
             'at_s': round(self.at_s, 3),
             'tool': [round(value, 4) for value in self.tool],
@@ -304,7 +260,7 @@ class Trial:
     warnings: tuple[str, ...] = ()  # of the nodes that led it, each once
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values, without images."""
+        """Plain JSON values."""
         return {
             'id': self.id,
             'task': self.task,

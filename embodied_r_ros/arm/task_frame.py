@@ -8,7 +8,6 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.core.types.geometry import (
-    matrix_from_quaternion,
     Pose,
     quaternion_from_matrix,
     rotation_from_ypr,
@@ -38,11 +37,6 @@ class AxisView:
 
     quarters: int = 0  # turns of the frame about z by 90 degrees after which the words hold
     why_not: str = ''  # why they hold for none; empty: they do
-
-    @property
-    def is_facing(self) -> bool:
-        """Tell whether the words hold for the frame as it is."""
-        return not self.why_not and not self.quarters
 
 
 def axis_view(
@@ -112,19 +106,14 @@ def rotate_quarters(position: Sequence[float], quarters: int) -> tuple[float, fl
     return x + 0.0, y + 0.0, z  # no minus zeros
 
 
-def turned_orientation(orientation: Quaternion, quarters: int) -> Quaternion:
-    """An orientation in the task frame turned by quarters about its z axis, as a quaternion."""
-    if not quarters % 4:
-        return orientation
-    turn = rotation_from_ypr(-quarters * math.pi / 2, 0.0, 0.0)
-    return quaternion_from_matrix(turn @ matrix_from_quaternion(orientation))
-
-
 def turned_pose(pose: Pose, quarters: int) -> Pose:
     """A pose in the task frame turned by quarters about its z axis."""
+    if not quarters % 4:
+        return pose
+    turn = rotation_from_ypr(-quarters * math.pi / 2, 0.0, 0.0)
     return Pose(
         rotate_quarters(pose.position, quarters),
-        turned_orientation(pose.orientation, quarters),
+        quaternion_from_matrix(turn @ pose.rotation()),
         turned_name(pose.frame_id, quarters),
     )
 

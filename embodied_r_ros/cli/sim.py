@@ -4,30 +4,20 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import ExitStack
-import json
+from importlib import import_module
 import re
 import sys
 from typing import Any, TYPE_CHECKING, TypeVar
 
-from embodied_r_ros.cli.arguments import add_settings, given_settings, say, some_path, some_text
-from embodied_r_ros.common.errors import ConfigError, InputError
-from embodied_r_ros.core.reasoning.question import ReasonerConfig
-from embodied_r_ros.data.arm_room import arm_room
-from embodied_r_ros.serving.profiles import load_profile
-from embodied_r_ros.serving.served import served_model
-from embodied_r_ros.sim import require_arm, require_simulator
-from embodied_r_ros.sim.runs import IndoorConfig, ROBOTS_OF_TASKS, SimArmConfig
+from embodied_r_ros.cli.arguments import add_settings, given_settings, some_path, some_text
+from embodied_r_ros.sim import require_simulator
+from embodied_r_ros.sim.runs import IndoorConfig
 from tqdm import tqdm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Made = TypeVar('Made')
-
-# The default policy of the arm in a closed loop, and the robot on whose rows it learned.
-_ARM_PROFILE, _ARM_ROBOT = 'embedded-arm', 'sawyer_sim_loop'
-_ROBOT = 'sawyer_sim'  # of anybody else
 
 _INDOOR_OPTIONS = {
     '--rate': 'rate_hz',
@@ -36,7 +26,6 @@ _INDOOR_OPTIONS = {
     '--kinds': 'kinds',
     '--returns': 'returns',
 }
-_ARM_OPTIONS = {'--task': 'task', '--rate': 'rate_hz', '--no-images': 'images', '--noise': 'noise'}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,40 +49,10 @@ def _add_indoor(worlds: Any) -> None:
 def _add_arm(worlds: Any) -> None:
     summary = 'an arm that is shown a task, seen from before it, one bag per demonstration'
     arm = worlds.add_parser('arm', help=summary, description=summary)
-    arm.set_defaults(world=_arm)
+    world: Any = import_module('embodied_r_ros.cli.arm.sim')  # by its name: nobody else needs it
+    arm.set_defaults(world=world.main)
     _add_run(arm)
-    add_settings(arm, SimArmConfig, _ARM_OPTIONS)
-    _add_loop(arm)
-
-
-def _add_loop(arm: argparse.ArgumentParser) -> None:
-    loop = arm.add_argument_group('closed loop', 'who chooses keypoints leads the arm')
-    add = loop.add_argument
-    help_text = 'the real nodes lead the arm; leaves a picture of each trial and report.json'
-    add('--closed-loop', action='store_true', help=help_text)
-    who = loop.add_mutually_exclusive_group()
-    help_text = 'the reasoner: a folder with a model, or URL of a model server; models/arm'
-    who.add_argument('--model', type=some_text, metavar='DIR_OR_URL', help=help_text)
-    help_text = (
-        'who answers instead of a model, also over HTTP; nearest: by where things truly are, '
-        'whereas nearest_baseline goes by what is seen'
-    )
-    who.add_argument('--chooser', choices=('oracle', 'random', 'nearest'), help=help_text)
-    help_text = (
-        f'of config/robots, or a YAML file; {_ROBOT}, where nobody is named {_ARM_ROBOT}, and '
-        f'{ROBOTS_OF_TASKS["drawer"]} for the drawer'
-    )
-    add('--robot', type=some_text, metavar='ROBOT', help=help_text)
-    help_text = 'how fast time passes, at most, in wall time, 1'
-    add('--speed', type=float, default=1.0, metavar='X', help=help_text)
-    budget = f'{ReasonerConfig.token_budget}, where nobody is named as {_ARM_PROFILE} has it'
-    help_text = f'tokens of the scene in a prompt, as the model was trained; {budget}'
-    add('--token-budget', type=int, metavar='N', help=help_text)
-    help_text = (
-        'show the model the camera image, as it was trained, in place of the scene in words'
-    )
-    add('--show-image', action='store_true', help=help_text)
-    add('--json', action='store_true', help='print one JSON object')
+    world.add_arguments(arm)
 
 
 def _add_run(world: argparse.ArgumentParser) -> None:
@@ -120,81 +79,12 @@ def _indoor(args: argparse.Namespace) -> int:
     signs = texts_of(args.signs) if args.signs else ()
     given = given_settings(args, _INDOOR_OPTIONS)
     config = IndoorConfig(width_px=width, height_px=height, signs=signs, **given)
-    _watch(generate(config, args.seed, args.episodes, args.out, args.workers), args.episodes)
+    watch(generate(config, args.seed, args.episodes, args.out, args.workers), args.episodes)
     return 0
 
 
-def _arm(args: argparse.Namespace) -> int:
-    require_arm()
-    width, height = args.size
-    given = given_settings(args, _ARM_OPTIONS)
-    config = SimArmConfig(width_px=width, height_px=height, **given)
-    if args.closed_loop:
-        return _closed_loop(args, config)
-    from embodied_r_ros.sim.arm.demonstrations import generate
-
-    _watch(generate(config, args.seed, args.episodes, args.out, args.workers), args.episodes)
-    return 0
-
-
-def _closed_loop(args: argparse.Namespace, config: SimArmConfig) -> int:
-    if args.show_image and not args.model:
-        msg = '--show-image is for a --model that was trained with images: name one'
-        raise InputError(msg)
-    if not args.images or args.workers > 1 or not 0.01 <= args.speed <= 100:
-        msg = '--closed-loop needs images, one worker, and a --speed of 0.01 to 100'
-        raise InputError(msg)
-    try:
-        from embodied_r_ros.nodes.arm.closed_loop import closed_loop, LoopSettings
-    except ImportError as error:
-        msg = f'ROS 2 is not there ({error}): source it, or run `make setup` in the clone'
-        raise ConfigError(msg) from None
-    from embodied_r_ros.sim.arm.chooser_server import ChooserServer
-    from embodied_r_ros.sim.arm.trials import ClosedLoopRun, finish, lead
-
-    model, robot_file, reasoner = _leader(args)
-    robot, who = arm_room().load_robot(robot_file), args.chooser or 'model'
-    run = ClosedLoopRun(config, args.seed, args.episodes, args.out, robot, who)
-    run.prepare()
-    settings = LoopSettings(
-        robot_file,
-        robot,
-        run.trial,
-        speed=args.speed,
-        reasoner=reasoner,
-        show_image=args.show_image,
-    )
-    with ExitStack() as stack:
-        server = stack.enter_context(ChooserServer(who)) if args.chooser else None
-        chat = server.chat if server else stack.enter_context(served_model(model, say))
-        loop = stack.enter_context(closed_loop(settings, chat, say))
-        trials = _watch(lead(run, loop.play, server), run.episodes)
-    report = finish(run, trials)
-    print(json.dumps(report) if args.json else _in_words(report))
-    return 0
-
-
-def _leader(args: argparse.Namespace) -> tuple[str, str, ReasonerConfig]:
-    """Model, robot and how it is asked: the shipped policy for arms by default."""
-    model, robot = args.model or '', _ROBOT
-    reasoner: dict[str, Any] = {}
-    if not args.model and not args.chooser:
-        profile = load_profile(_ARM_PROFILE)
-        model = profile.servers['reasoner'].model_argument()
-        robot, reasoner = _ARM_ROBOT, dict(profile.reasoner)
-    robot = ROBOTS_OF_TASKS.get(args.task, robot)
-    if args.token_budget is not None:
-        reasoner['token_budget'] = args.token_budget
-    return model, args.robot or robot, ReasonerConfig(**reasoner)
-
-
-def _in_words(report: dict[str, Any]) -> str:
-    names = 'success_rate', 'oracle', 'random_baseline', 'nearest_baseline'
-    rates = ', '.join(f'{name} {report[name]:.2f}' for name in names)
-    return f'{report["task"]}, {report["episodes"]} episodes: {rates}'
-
-
-def _watch(results: Iterator[Made], episodes: int) -> list[Made]:
+def watch(results: Iterator[Made], episodes: int) -> list[Made]:
+    """All results, with a bar of progress."""
     quiet = not sys.stderr.isatty()
     return list(tqdm(results, total=episodes, unit=' episodes', disable=quiet))
 

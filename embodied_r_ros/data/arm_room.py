@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The room `arm`, loaded by its name when a recording is of an arm: nobody else needs it."""
+"""The room `arm`, loaded by its name where a recording or a task is of an arm."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.bags.reader import BagReader
     from embodied_r_ros.core.keyframes.selector import KeyframeConfig
+    from embodied_r_ros.core.reasoning.question import Question
     from embodied_r_ros.core.types.deltas import SemanticDelta
     from embodied_r_ros.data.questions.row import Row
 
@@ -21,7 +22,7 @@ SETUP_TOPIC = '/arm_setup'  # what says that a bag is of an arm, and how it is t
 
 
 class ArmRoom(Protocol):
-    """What is made of recordings of an arm, by functions of these names in `arm.episodes`."""
+    """What others need of an arm, by functions of these names in `arm.episodes`."""
 
     load_robot: Callable[[str], Any]
     read_demonstration: Callable[..., Any]
@@ -30,6 +31,7 @@ class ArmRoom(Protocol):
     read_arm_episode: Callable[[BagReader, Any], Any]
     ground_truth_deltas_of_arm: Callable[[BagReader, Any, Any, str], Sequence[SemanticDelta]]
     rows_of_arm: Callable[..., Iterator[Row]]
+    done_question: Callable[[str], Question]
 
 
 def arm_room() -> ArmRoom:

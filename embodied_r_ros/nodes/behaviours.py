@@ -18,6 +18,7 @@ from embodied_r_msgs.action import PredictKeypoint as PredictKeypointAction
 from embodied_r_msgs.msg import Answer
 from embodied_r_msgs.srv import Recall as RecallService
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.data.arm_room import arm_room
 from py_trees.behaviour import Behaviour
 from py_trees.common import Access, Status
 from rclpy.action import ActionClient
@@ -228,13 +229,10 @@ class IsTaskDone(Ask):
         self, name: str, node: Node, task: str, *, key: str = 'is_done', timeout_s: float = 60.0
     ) -> None:
         """Ask about a task in words, such as 'put the cup on the shelf'; the rest as of `Ask`."""
-        from embodied_r_ros.arm.proposal import DONE_NOW, task_sentence
-
-        question = f'{task_sentence(task.strip())} {DONE_NOW.text}'
-        goal = AskAction.Goal(question=question, options=list(DONE_NOW.options))
-        super().__init__(
-            name, node, goal, accept=DONE_NOW.options[:1], key=key, timeout_s=timeout_s
-        )
+        question = arm_room().done_question(task.strip())
+        options = list(question.options)
+        goal = AskAction.Goal(question=question.text, options=options)
+        super().__init__(name, node, goal, accept=options[:1], key=key, timeout_s=timeout_s)
 
 
 class PredictKeypoint(_Goal):

@@ -17,14 +17,13 @@ import time
 from typing import Any, ClassVar, TYPE_CHECKING
 from uuid import uuid4
 
-from diagnostic_msgs.msg import DiagnosticStatus
 from embodied_r_msgs.msg import Answer, AnswerLabel, EpisodeMark, Keyframe
 from embodied_r_msgs.srv import LabelAnswer, StartEpisode, StopEpisode
 from embodied_r_ros.bags.audit import AUDIT_NOTE, AuditConfig
 from embodied_r_ros.common.errors import BagError
 from embodied_r_ros.common.files import node_of
 from embodied_r_ros.core.types import episodes
-from embodied_r_ros.core.types.answers import Freshness, SHADOW_ANSWER
+from embodied_r_ros.core.types.answers import SHADOW_ANSWER
 from embodied_r_ros.core.types.episodes import AnswerNote, EpisodeEvent, EpisodeOutcome
 from embodied_r_ros.data.episodes.labels import answer_in_words
 from embodied_r_ros.data.episodes.record import (
@@ -49,7 +48,6 @@ from embodied_r_ros.nodes.topics import (
     RecordedTopic,
     RecorderConfig,
     ROS_MESSAGES,
-    TASK_CHECK,
     topic_values,
 )
 from embodied_r_ros.nodes.worker import in_time, make_future
@@ -66,9 +64,6 @@ _SHORT_MIN = 10.0  # the disk is full so soon: a warning
 _CLOSE_TIMEOUT_S = 20.0
 _CLOCK_WAIT_S = 3.0  # for the first /clock
 _LOOK_S = 0.1
-# Outcome of an episode, by the check of its task, and the freshness by which no check counts.
-_CHECKED = {'done': EpisodeOutcome.SUCCESS, 'not done': EpisodeOutcome.FAILURE}
-_TOO_OLD = {Freshness.STALE.name, Freshness.REFUSED.name}
 
 
 class EpisodeRecorder(ManagedNode):
@@ -79,7 +74,6 @@ class EpisodeRecorder(ManagedNode):
     def __init__(self, **options: Any) -> None:
         super().__init__('episode_recorder', **options)
         self._episode: EpisodeWriter | None = None
-        self._checked = EpisodeOutcome.UNSET  # what the last check of the running episode says
         self._failure = ''  # why the last episode was not recorded to its end
         self._last_problems: Sequence[str] = ()  # of the last episode that ended
 
@@ -181,18 +175,9 @@ class EpisodeRecorder(ManagedNode):
         if topic.type_name == ANSWER and topic.name != SHADOW_ANSWER:
             msg = deserialize_message(data, Answer)
             self._episode.answers.note(msg.id, _note_of(msg))
-        if topic.name == TASK_CHECK:
-            self._note_check(deserialize_message(data, DiagnosticStatus))
         if topic.type_name == KEYFRAME and self._config.images == 'none':
             data = _without_image(data)
         self._episode.write(name, data, self.now_ns())
-
-    def _note_check(self, msg: DiagnosticStatus) -> None:
-        """Note what the reasoner says of the task of this episode."""
-        values = {value.key: value.value for value in msg.values}
-        if self._episode and values.get('episode_id') == self._episode.start.episode_id:
-            name = '' if values.get('freshness') in _TOO_OLD else msg.name
-            self._checked = _CHECKED.get(name, EpisodeOutcome.UNSET)
 
     async def _start(
         self, request: StartEpisode.Request, response: StartEpisode.Response
@@ -232,8 +217,7 @@ class EpisodeRecorder(ManagedNode):
             response.error_code = response.ERROR_NOT_RECORDING
             response.error_msg = f'no episode is running. {self._failure}'.strip()
             return response
-        outcome = _outcome(request.outcome)
-        episode = self._end(self._checked if outcome is EpisodeOutcome.UNSET else outcome)
+        episode = self._end(_outcome(request.outcome))
         await self._close(episode)
         if self._failure:
             response.error_code, response.error_msg = response.ERROR_STORAGE, self._failure
@@ -268,7 +252,7 @@ class EpisodeRecorder(ManagedNode):
             self._notes(),
             self._storage.queue_mb * _MB,
         )
-        self._failure, self._checked = '', EpisodeOutcome.UNSET
+        self._failure = ''
         self._forecast = DiskForecast()
         self._forecast.note(time.monotonic(), self._storage.free_mb())
         if lacking := self._lacking():

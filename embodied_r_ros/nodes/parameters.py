@@ -55,7 +55,6 @@ class Parameters:
         self._node = node
         self._at_configure = at_configure
         self.on_change: Callable[[], None] = lambda: None
-        self.newest: frozenset[str] = frozenset()  # names in the last change, changed or not
         self._configs: dict[type[Any], Any] = {}
         self._problems: dict[type[Any], str] = {}
         self._invalid_values: dict[type[Any], dict[str, Any]] = {}  # where they are not allowed
@@ -183,7 +182,6 @@ class Parameters:
             }
         except ConfigError as error:
             return SetParametersResult(successful=False, reason=str(error))
-        self.newest = frozenset(p.name for p in parameters if p.name in self._owners)
         result = self._take_up(configs) if configs else SetParametersResult(successful=True)
         if result.successful and not self._is_suggesting:
             self._chosen.update(parameter.name for parameter in parameters)

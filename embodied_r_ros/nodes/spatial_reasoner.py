@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from importlib import import_module
 import itertools
 from itertools import groupby
 import threading
@@ -16,7 +17,6 @@ from uuid import uuid4
 from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import Answer, EpisodeMark, KeypointProposal, SemanticDelta
 from embodied_r_msgs.srv import AskOnce, Focus, ResetMemory
-from embodied_r_ros.arm.task import ArmTaskConfig
 from embodied_r_ros.bags.messages import stamp_ns_from_msg
 from embodied_r_ros.common.errors import CancelledError, InputError
 from embodied_r_ros.common.settings import setting, Settings
@@ -40,9 +40,8 @@ from embodied_r_ros.data.own_messages import (
     proposal_to_msg,
 )
 from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.arm.keypoint_request import Arm, ArmConfig, NoImageError
-from embodied_r_ros.nodes.arm.keypoint_server import KeypointServer
 from embodied_r_ros.nodes.diagnostics import fallback_health, Health, Meter
+from embodied_r_ros.nodes.newest_image import NewestImage, NoImageError
 from embodied_r_ros.nodes.node_base import ManagedNode, seconds
 from embodied_r_ros.nodes.pipeline import ModelWatch, PipelineConfig, PipelineWatch, RecorderWatch
 from embodied_r_ros.nodes.question_server import (
@@ -67,6 +66,8 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.types import answers, deltas
     from embodied_r_ros.core.types.answers import FocusText
 
+# Keypoints of an arm are a part of the node that is loaded by its name: the arm is nobody else's.
+_KEYPOINTS: Any = import_module('embodied_r_ros.nodes.arm.keypoint_server')
 # How late a cancel may be noticed [s]; two events cannot be waited for at once.
 _POLL_S = 0.05
 
@@ -211,14 +212,13 @@ class SpatialReasoner(ManagedNode):
         QueueConfig: 'queue',
         MapConfig: 'map',
         FallbackConfig: 'fallback',
-        ArmConfig: 'arm',
-        ArmTaskConfig: 'arm',
+        **_KEYPOINTS.GROUPS,
         PipelineConfig: 'pipeline',
         ShadowConfig: 'shadow',
     }
-    at_configure: ClassVar = frozenset(
-        {ChatConfig, FallbackConfig, ArmConfig, MapConfig, SceneMapperConfig, ShadowConfig}
-    )
+    at_configure: ClassVar = _KEYPOINTS.AT_CONFIGURE | {
+        ChatConfig, FallbackConfig, MapConfig, SceneMapperConfig, ShadowConfig
+    }  # fmt: skip
 
     def __init__(self, **options: Any) -> None:
         super().__init__('spatial_reasoner', **options)
@@ -237,7 +237,8 @@ class SpatialReasoner(ManagedNode):
             ConfigError: The profile or the token cannot be used.
             InputError: `map_dir` holds a map that cannot be gone on with.
         """
-        self._arm = Arm(self.parameters.config(ArmConfig))
+        self._images = NewestImage()
+        self._keypoints = _KEYPOINTS.KeypointServer(self, self._images, self._run_id)
         config = self.parameters.config(ReasonerNodeConfig)
         clients = config.clients(self.parameters.config(ChatConfig), self.get_logger().warning)
         self._fallback = chat_fallback(clients, self.parameters.config(FallbackConfig))
@@ -342,8 +343,7 @@ class SpatialReasoner(ManagedNode):
     def _offer(self) -> None:
         """Offer the actions and services while configured."""
         asking = AskingServer(self, (Ask, AskOnce), 'ask', self._ask_goal, _fill_ask, self.cancel)
-        self._keypoints = KeypointServer(self, self._arm, self._memory, self._run_id)
-        self._servers = [asking, self._keypoints.server]
+        self._servers = [asking, self._keypoints.offer(self._memory)]
         self._standing = StandingQuestion(self, self._is_free, self._put_standing)
         self.serve(Trigger, 'cancel_ask', self._cancel_all, ReentrantCallbackGroup())
         self.serve(ResetMemory, 'reset_memory', self._reset_memory)
@@ -419,7 +419,7 @@ class SpatialReasoner(ManagedNode):
         config = self.parameters.config(ReasonerConfig)
         if config.show_image and asked_kind(question.text, question.options):
             try:
-                question = replace(question, shown=self._arm.newest_image())
+                question = replace(question, shown=self._images.shown())
             except NoImageError as error:
                 code = RefusalCode.NO_OBSERVATION
                 deliver(Outcome.refusal(question, '', code, str(error)))

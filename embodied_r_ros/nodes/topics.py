@@ -234,7 +234,6 @@ def playing_remappings(
 
 _MSG = 'embodied_r_msgs/msg/'
 KEYFRAME = _MSG + 'Keyframe'
-TASK_CHECK = 'task_check'  # whether a task is done, and how far it is
 ANSWER = _MSG + 'Answer'
 
 
@@ -282,7 +281,6 @@ def recorded_topics(config: RecorderConfig) -> list[RecordedTopic]:
         RecordedTopic('keypoint_proposal', _MSG + 'KeypointProposal', RESULT),
         RecordedTopic('keypoint_accepted', _MSG + 'KeypointProposal', RESULT),
         RecordedTopic('keypoint_refused', 'diagnostic_msgs/msg/DiagnosticStatus', RESULT),
-        RecordedTopic(TASK_CHECK, 'diagnostic_msgs/msg/DiagnosticStatus', RESULT, is_urgent=True),
         RecordedTopic('goal_proposal', _MSG + 'KeypointProposal', RESULT),
         RecordedTopic('goal_accepted', _MSG + 'KeypointProposal', RESULT),
         RecordedTopic('goal_refused', 'diagnostic_msgs/msg/DiagnosticStatus', RESULT),

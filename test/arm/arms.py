@@ -89,11 +89,8 @@ def arm(
         Keypoint(_LEG * number, 0, None, not is_closed, 'stop')
         for number, (_, is_closed) in enumerate(KEYPOINTS, 1)
     ]
-    turns = [
-        (0.0, 0.0, math.sin(a), math.cos(a)) for a in np.linspace(0, math.pi / 4, len(stamps))
-    ]
     samples = Demonstration(stamps, positions, task=TASK, frame_id=frame_id)
-    return arm_episode(samples, keypoints, turns, (at, None))
+    return arm_episode(samples, keypoints, (at, None))
 
 
 def episode(name: str, shown: ArmEpisode | None, *, scene: str = '', seen: int = 3) -> Episode:

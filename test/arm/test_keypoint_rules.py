@@ -35,8 +35,8 @@ def frames(speeds: Any, opened: Any = None, rate_hz: float = 20.0) -> Demonstrat
     )
 
 
-def indices(shown: Demonstration, **options: bool) -> list[tuple[int, str]]:
-    return [(keypoint.index, keypoint.reason) for keypoint in arm_keypoints(shown, **options)]
+def indices(shown: Demonstration) -> list[tuple[int, str]]:
+    return [(keypoint.index, keypoint.reason) for keypoint in arm_keypoints(shown)]
 
 
 def by_the_book(slow: list[bool], opened: list[bool]) -> list[int]:
@@ -90,10 +90,9 @@ def test_a_keypoint_right_before_the_last_frame_is_dropped() -> None:
     assert indices(frames([1.0] * 10, [1] * 7 + [0] * 3)) == [(7, 'gripper'), (9, 'last')]
 
 
-def test_the_first_frames_look_at_the_end_only_with_edge_effects() -> None:
+def test_the_first_frames_look_at_the_end() -> None:
     shown = frames([1.0] + [0.0] + [1.0] * 10, [1] * 6 + [0] * 6)
     assert indices(shown) == [(6, 'gripper'), (11, 'last')]
-    assert indices(shown, edge_effects=False)[0] == (1, 'stop')
 
 
 def test_the_rule_of_arm_needs_joint_speeds() -> None:

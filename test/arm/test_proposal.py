@@ -9,15 +9,13 @@ from embodied_r_ros.arm.proposal import (
     GRIPPER_NEXT,
     keypoint_question,
     proposal_of,
-    ROTATION_NEXT,
     with_gripper,
-    with_rotation,
 )
 from embodied_r_ros.arm.table import TableView
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.types.answers import Answer, AnswerKind, FocusText, Freshness, Gripper
 from embodied_r_ros.core.types.deltas import DeltaKind, Item, ItemStatus, SemanticDelta
-from embodied_r_ros.core.types.geometry import matrix_from_quaternion, Pose
+from embodied_r_ros.core.types.geometry import Pose
 import pytest
 
 CANDIDATES = ((0.1, 0.2, 0.3), (-0.1, 0.0, 0.25))
@@ -141,23 +139,3 @@ def test_a_proposal_is_as_sure_and_fresh_as_its_weaker_answer() -> None:
 def test_a_gripper_that_is_not_known_is_not_proposed() -> None:
     proposal = proposal_of(ANSWER, 'pick', 'table', CANDIDATES)
     assert with_gripper(proposal, gripper_answer(kind=AnswerKind.UNKNOWN)) == proposal
-
-
-@pytest.mark.parametrize(('index', 'yaw_deg'), [(0, 0.0), (1, 45.0), (4, 180.0), (6, -90.0)])
-def test_a_turn_about_the_vertical_turns_the_end_effector_as_it_is(
-    index: int, yaw_deg: float
-) -> None:
-    question = ROTATION_NEXT.of_task('pick', 'table')
-    assert question.options[1] == '45 degrees counterclockwise'
-    assert question.options[7] == '45 degrees clockwise'
-    down = (1.0, 0.0, 0.0, 0.0)  # the gripper points down
-    proposal = proposal_of(ANSWER, 'pick', 'table', CANDIDATES)
-    answer = gripper_answer(option_index=index, options=question.options)
-    turned = with_rotation(proposal, answer, down).orientation
-    assert turned
-    x, y, z = matrix_from_quaternion(turned) @ (1.0, 0.0, 0.0)
-    assert math.degrees(math.atan2(y, x)) == pytest.approx(yaw_deg, abs=1e-6)
-    assert z == pytest.approx(0.0, abs=1e-9)
-    assert (matrix_from_quaternion(turned) @ (0.0, 0.0, 1.0))[2] == pytest.approx(-1.0)
-    unknown = gripper_answer(kind=AnswerKind.UNKNOWN)
-    assert with_rotation(proposal, unknown, down) == proposal

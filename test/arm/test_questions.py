@@ -10,11 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.proposal import (
-    DONE_NOW,
     keypoint_question,
-    PROGRESS_NOW,
-    ROTATION_NEXT,
-    TURNS_DEG,
 )
 from embodied_r_ros.arm.rows import rows_of_arm
 from embodied_r_ros.common.errors import InputError
@@ -63,7 +59,7 @@ def test_solutions_are_the_keypoint_the_state_and_the_words_between_them() -> No
 
 
 def test_rows_survive_their_file() -> None:
-    for row in rows_of(gripper=True, rotation='yaw'):
+    for row in rows_of(gripper=True):
         again = Row.from_json(row.to_json())
         assert again.to_json() == row.to_json()
         assert (again.state, again.keypoint) == (row.state, row.keypoint)
@@ -128,7 +124,7 @@ def test_what_else_is_asked_does_not_change_a_question() -> None:
     assert alone == among
 
 
-def test_gripper_and_rotation_are_asked_only_when_wanted() -> None:
+def test_the_gripper_is_asked_for_only_when_wanted() -> None:
     assert {row.question_type for row in rows_of()} == {'waypoint', 'current_state', 'movement'}
     for row in rows_of(gripper=True):
         if row.question_type == 'gripper':
@@ -186,37 +182,3 @@ def test_on_arrival_the_gripper_is_that_of_the_keypoint_before() -> None:
     assert rows
     assert all(math.dist(row.state, row.keypoint) >= 0.03 for row in rows)
     assert any(math.dist(row.state, row.keypoint) < 0.03 for row in rows_of())
-
-
-def test_every_turn_is_an_option_of_a_row_and_of_the_live_question() -> None:
-    rows = [row for row in rows_of(rotation='yaw') if row.question_type == 'rotation']
-    assert rows
-    for row in rows:
-        x, y, z = row.state
-        live = ROTATION_NEXT.of_task(TASK, 'table_center', ROBOT.metadata, (x, y, z))
-        assert row.question == live.text
-        assert set(row.options) == set(live.options)
-        nearest = TURNS_DEG[live.options.index(row.solution_text())]
-        assert abs(math.remainder(nearest - row.meta['truth']['yaw_deg'], 360)) <= 22.5
-
-
-def test_whether_it_is_done_and_how_far_is_asked_at_the_end_and_once_before() -> None:
-    kinds = {'success', 'progress'}
-    assert not any(row.question_type in kinds for row in rows_of())
-    rows = [row for row in rows_of(success=True) if row.question_type in kinds]
-    last = len(FACING.states) - 1
-    found = {(row.question_type, row.meta['state_index'] == last): row for row in rows}
-    assert len(rows) == len(found) == 4
-    for row in rows:
-        x, y, z = row.state
-        parts = TASK, 'table_center', ROBOT.metadata, (x, y, z)
-        questions = DONE_NOW.of_task(*parts), PROGRESS_NOW.of_task(*parts)
-        live = questions[row.question_type == 'progress']
-        assert (row.question, set(row.options)) == (live.text, set(live.options))
-    assert found['success', True].solution_text() == 'yes'
-    assert found['success', False].solution_text() == 'no'
-    assert found['progress', True].solution_text() == '100 percent'
-    early = found['progress', False]
-    behind = sum(index <= early.meta['state_index'] for index in FACING.keypoints)
-    share = 100 * behind / len(FACING.keypoints)
-    assert abs(float(early.solution_text().split()[0]) - share) <= 12.5

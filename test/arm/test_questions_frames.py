@@ -1,22 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions about an arm for cameras that stand anywhere, and about turns of its tool."""
+"""Questions about an arm for cameras that stand anywhere."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-import math
 from typing import Any
 
-from embodied_r_ros.arm.demonstration import ArmEpisode, ArmState
 from embodied_r_ros.arm.rows import EVERY_KIND
 from embodied_r_ros.arm.table import PlacingConfig
 from embodied_r_ros.arm.task_frame import rotate_quarters
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.core.types.geometry import quaternion_from_matrix, rotation_from_ypr
 from embodied_r_ros.data.questions.coverage import Coverage
 from embodied_r_ros.data.questions.row import Row
-from hypothesis import given
-from hypothesis import strategies as st
 import pytest
 
 from test.arm.arms import arm, camera
@@ -71,46 +66,3 @@ def test_a_camera_that_does_not_face_the_robot_is_refused(at: Any, why: str) -> 
 def test_another_frame_than_the_robots_is_refused() -> None:
     with pytest.raises(InputError, match="is in frame 'base', robot 'sawyer_sim' in 'table_c"):
         rows_of(arm(at=camera(), frame_id='base'))
-
-
-@pytest.mark.parametrize(
-    ('turn_deg', 'expected'),
-    [
-        (0, 'not turned'), (20, 'not turned'), (40, '45 degrees counterclockwise'),
-        (-50, '45 degrees clockwise'), (135, '135 degrees counterclockwise'), (179, 'half round'),
-        (-179, 'half round'),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize('pitch', [0.0, math.pi / 2, math.pi])
-def test_turns_about_the_vertical_are_told_whichever_way_the_tool_points(
-    turn_deg: float, expected: str, pitch: float
-) -> None:
-    tool = rotation_from_ypr(0.3, pitch, 0.1)
-    end = rotation_from_ypr(math.radians(turn_deg), 0.0, 0.0) @ tool
-    states = (
-        ArmState(1, (0.0, 0.0, 0.1), None, quaternion_from_matrix(tool)),
-        ArmState(2, (0.1, 0.0, 0.1), None, quaternion_from_matrix(end)),
-    )
-    shown = ArmEpisode('turn it', 'table_center', states, (1,), camera())
-    for quarters in (0, 180):
-        rows = rows_of(replace(shown, camera=camera(quarters)), rotation='yaw', camera='any')
-        (row,) = (row for row in rows if row.question_type == 'rotation')
-        assert row.solution_text() == expected
-
-
-@given(st.tuples(*[st.floats(-3, 3)] * 3))
-def test_the_nearest_quarter_turn_is_nearest(angles: tuple[float, float, float]) -> None:
-    turn = rotation_from_ypr(*angles)
-    then = quaternion_from_matrix(turn)
-    states = (ArmState(1, (0.0, 0.0, 0.1)), ArmState(2, (0.1, 0.0, 0.1), None, then))
-    shown = ArmEpisode('turn it', 'table_center', states, (1,), camera())
-    rows = rows_of(shown, rotation='quaternion', kinds=(), options=8)
-    (row,) = rows
-
-    def off(option: str) -> float:
-        parts = [float(part) for part in option[1:-1].split(', ')]
-        return 1 - abs(sum(a * b for a, b in zip(parts, then, strict=True)))
-
-    assert off(row.solution_text()) <= min(map(off, row.options)) + 2e-3
-    # No orientation is further than this from the nearest of the 24.
-    assert 2 * math.acos(max(-1.0, 1 - off(row.solution_text()))) < math.radians(64)

@@ -86,13 +86,6 @@ def test_too_many_options_for_the_workspace_are_no_question() -> None:
     assert coverage.unsolved['waypoint', reason] > 0
 
 
-def test_no_wrong_position_is_further_than_asked() -> None:
-    for row in rows_of(max_distance_m=0.12, distractors='workspace'):
-        for wrong in row.meta['truth']['distractors']:
-            name = 'to_state_m' if row.question_type == 'current_state' else 'to_keypoint_m'
-            assert wrong.get(name, 0.0) <= 0.12 + 1e-3
-
-
 def test_wrong_movements_are_next_to_the_right_one() -> None:
     for row in rows_of(wrong_movements='adjacent'):
         if row.question_type == 'movement':

@@ -64,7 +64,6 @@ def test_the_paper_robot_says_what_the_paper_prints() -> None:
         ('metadata: {workspace_low: [0, 0, 0]}', 'expected both ends'),
         ('questions: {stride: 0}', 'stride is 0'),
         ('questions: {kinds: [waypoint, dance]}', "kinds has 'dance'"),
-        ('questions: {max_distance_m: 0.01}', 'expected more than min_distance_m'),
         ('questions: {deadbandm: 0.1}', "did you mean 'deadband_m'"),
         ('frames: {}', 'expected the sections metadata, questions, setup, placing, candidates'),
         ('[1]', 'expected the sections'),

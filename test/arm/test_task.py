@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from embodied_r_ros.arm.task import ArmTaskConfig, StandingTask
 import pytest
 
@@ -159,49 +157,3 @@ def test_a_new_beginning_forgets_what_was_on_its_way() -> None:
     task = task_with_keypoint()
     task.reset()
     assert task.wants(1 * S, 1 * S)
-
-
-def test_after_an_accepted_keypoint_the_task_is_checked() -> None:
-    task = task_with_keypoint(replace(CONFIG, check=True))
-    assert not task.wants_check(12 * S, 12 * S)
-    task.see_pose(TARGET, 13 * S)
-    task.see_pose(TARGET, 14 * S)
-    assert not task.wants(15 * S, 15 * S)
-    assert not task.wants_check(15 * S, 14 * S - 1)  # nothing was seen since
-    assert task.wants_check(15 * S, 14 * S)
-    task.note_check_request(15 * S)
-    assert not task.wants(16 * S, 16 * S)
-    task.note_check(16 * S, is_done=False)
-    assert task.wants(17 * S, 17 * S)
-
-
-def test_once_it_is_done_nothing_is_proposed_until_it_begins_anew() -> None:
-    task = task_with_keypoint(replace(CONFIG, check=True))
-    for stamp_ns in (13 * S, 14 * S):
-        task.see_pose(TARGET, stamp_ns)
-    task.note_check_request(15 * S)
-    task.note_check(16 * S, is_done=True)
-    task.give_up_late(99 * S)
-    assert not task.wants(99 * S, 99 * S)
-    assert task.is_done
-    task.reset()
-    assert task.wants(99 * S, 99 * S)
-
-
-def test_a_keypoint_that_is_given_up_is_checked_and_a_check_without_an_answer_given_up() -> None:
-    task = task_with_keypoint(replace(CONFIG, check=True))
-    task.give_up_late(22 * S)
-    assert not task.wants(22 * S, 22 * S)
-    assert task.wants_check(23 * S, 23 * S)
-    task.note_check_request(23 * S)
-    task.give_up_late(34 * S, is_asking=True)
-    assert not task.wants(34 * S, 34 * S)
-    task.give_up_late(34 * S)
-    assert task.wants(35 * S, 35 * S)
-
-
-def test_a_refused_keypoint_is_not_checked() -> None:
-    task = task_with_request(replace(CONFIG, check=True))
-    task.note_refusal('run-1', 12 * S)
-    assert not task.wants_check(13 * S, 13 * S)
-    assert task.wants(13 * S, 13 * S)

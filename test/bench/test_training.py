@@ -25,20 +25,18 @@ REWARDS = ['format_reward', 'accuracy_reward']
 
 
 @pytest.mark.slow
-def test_a_step_is_split_with_and_without_shared_prefixes(tmp_path: Path) -> None:
+def test_a_step_is_split_into_its_parts(tmp_path: Path) -> None:
     out = tmp_path / 'figures.json'
     words = ['--prompts', '2', '--completions', '2', '--steps', '1', '--rooms', '2']
     words += ['--tokens', '8', '--json', str(out)]
     code = main(['training', *words])
     found = json.loads(out.read_text())
     assert code == (0 if found['budgets'][0]['is_met'] else 1)
-    plain, shared = found['plain'], found['shared']
-    for figures in (plain, shared):
-        assert list(figures['parts_s']) == [*PARTS, *REWARDS, 'rest', 'step']
-        whole_s = figures['parts_s'].pop('step')
-        assert min(figures['parts_s'].values()) > 0  # 'rest' too: nothing is counted twice
-        assert sum(figures['parts_s'].values()) == pytest.approx(whole_s)
-    assert 0 < plain['completion_tokens'] <= 8
+    assert list(found['parts_s']) == [*PARTS, *REWARDS, 'rest', 'step']
+    whole_s = found['parts_s'].pop('step')
+    assert min(found['parts_s'].values()) > 0  # 'rest' too: nothing is counted twice
+    assert sum(found['parts_s'].values()) == pytest.approx(whole_s)
+    assert 0 < found['completion_tokens'] <= 8
 
 
 def test_recipe_needs_no_file_but_the_rows(tmp_path: Path) -> None:
@@ -79,13 +77,11 @@ def test_parts_are_those_of_their_step(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [step['step'] for step in timer.steps] == [9.0, 5.0]
 
 
-@pytest.mark.parametrize(('share', 'code'), [(0.59, 0), (0.61, 1)])
-def test_a_step_that_saves_too_little_fails_the_budget(
-    share: float, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(('reward_s', 'code'), [(0.07, 0), (0.08, 1)])
+def test_slow_rewards_fail_the_budget(
+    reward_s: float, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def measure(*_: object, shared: bool) -> training.TrainerFigures:
-        parts = dict.fromkeys([*PARTS, *REWARDS, 'rest', 'step'], share if shared else 1.0)
-        return training.TrainerFigures(parts, completion_tokens=100.0)
-
-    monkeypatch.setattr(training, 'measure', measure)
+    parts = {**dict.fromkeys(PARTS, 0.1), **dict.fromkeys(REWARDS, reward_s), 'step': 1.0}
+    figures = training.TrainerFigures(parts, completion_tokens=100.0)
+    monkeypatch.setattr(training, 'measure', lambda *_: figures)
     assert main(['training', '--rows', str(tmp_path / 'rows.jsonl')]) == code

@@ -10,7 +10,7 @@ import time
 from typing import Any, TYPE_CHECKING
 
 from builtin_interfaces.msg import Time
-from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.msg import Answer, AnswerLabel, EpisodeMark, Keyframe, SemanticDelta
 from embodied_r_msgs.srv import LabelAnswer, StartEpisode, StopEpisode
 from embodied_r_ros.bags.reader import open_bag, read_messages
@@ -471,48 +471,3 @@ def test_a_disk_that_is_full_soon_is_told_in_time(
     assert (health.level, health.message) == (Level.WARN, 'the disk is full in 4 minutes')
     assert health.values['disk_minutes_left'] == 4
     operator.stop()
-
-
-@pytest.mark.parametrize(
-    ('name', 'said', 'outcome'),
-    [
-        ('done', EpisodeMark.OUTCOME_UNSET, EpisodeMark.OUTCOME_SUCCESS),
-        ('not done', EpisodeMark.OUTCOME_UNSET, EpisodeMark.OUTCOME_FAILURE),
-        ('unknown', EpisodeMark.OUTCOME_UNSET, EpisodeMark.OUTCOME_UNSET),
-        ('done', EpisodeMark.OUTCOME_FAILURE, EpisodeMark.OUTCOME_FAILURE),
-    ],
-)
-def test_the_last_check_of_the_task_is_the_outcome_where_nobody_says_another(
-    operator: Operator, name: str, said: int, outcome: int
-) -> None:
-    episode_id = operator.start('tidy up').episode_id
-    for each in ('not done', name):
-        values = [KeyValue(key='episode_id', value=episode_id)]
-        operator.tell('task_check', DiagnosticStatus(name=each, values=values))
-    elsewhere = [KeyValue(key='episode_id', value='another')]
-    operator.tell('task_check', DiagnosticStatus(name='not done', values=elsewhere))
-    found = contents(operator.stop(said).bag_path)
-    assert found['/episode_mark'][-1].outcome == outcome
-    assert len(found['/task_check']) == 3
-
-
-@pytest.mark.parametrize(
-    ('freshness', 'outcome'),
-    [
-        ('FRESH', EpisodeMark.OUTCOME_SUCCESS),
-        ('DEGRADED', EpisodeMark.OUTCOME_SUCCESS),
-        ('STALE', EpisodeMark.OUTCOME_UNSET),
-        ('REFUSED', EpisodeMark.OUTCOME_UNSET),
-    ],
-)
-def test_a_check_of_what_is_long_past_is_no_outcome(
-    operator: Operator, freshness: str, outcome: int
-) -> None:
-    episode_id = operator.start('tidy up').episode_id
-    values = [
-        KeyValue(key='episode_id', value=episode_id),
-        KeyValue(key='freshness', value=freshness),
-    ]
-    operator.tell('task_check', DiagnosticStatus(name='done', values=values))
-    found = contents(operator.stop(EpisodeMark.OUTCOME_UNSET).bag_path)
-    assert found['/episode_mark'][-1].outcome == outcome

@@ -235,12 +235,3 @@ def test_suggestion_that_is_not_allowed_is_refused(graph: Graph) -> None:
     with pytest.raises(ConfigError, match='count'):
         node.parameters.suggest(Nested, {'count': 50})
     assert node.parameters.config(Nested) == Nested()
-
-
-def test_what_is_set_again_is_named_though_nothing_changes(graph: Graph) -> None:
-    node = graph.add(Example)
-    assert node.parameters.newest == frozenset()
-    graph.change(node, CONFIGURE)
-    for name, value in (('nested.count', 3), ('mode', 'never')):
-        assert graph.parameter(node, name, value).successful
-        assert node.parameters.newest == {name}

@@ -604,7 +604,7 @@ def test_node_that_fails_says_so_in_the_result(
 
     if part == 'question':
         monkeypatch.setattr(asker.node, 'put', fail)
-        monkeypatch.setattr(asker.node._arm, 'request_of', fail)
+        monkeypatch.setattr(asker.node._keypoints._arm, 'request_of', fail)
     else:
         monkeypatch.setattr(KeypointOutcome, 'proposal', fail)
     status, result = keypoint(asker)

@@ -7,14 +7,12 @@ from importlib.util import find_spec
 import json
 from typing import Any, TYPE_CHECKING
 
-import numpy as np
 import pytest
 
 if find_spec('metaworld') is None:
     pytest.skip('Meta-World is not installed', allow_module_level=True)
 pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
-import cv2
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.arm.task import Trial, TrialConfig
 from embodied_r_ros.common.errors import InputError
@@ -41,7 +39,7 @@ def by_the_oracle(arm: SimulatedArm, episode_id: str, reached: Callable[[], None
     return trial
 
 
-def test_a_run_leaves_pictures_and_rates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_leaves_rates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / 'out'
     trial = TrialConfig(max_keypoints=5)
     run = ClosedLoopRun(CAMERA, 1, 2, out, ROBOT, 'model', trial)
@@ -59,12 +57,10 @@ def test_a_run_leaves_pictures_and_rates(tmp_path: Path, monkeypatch: pytest.Mon
     assert [each.is_success for each in trials] == [True, False]
     assert report['success_rate'] == 0.5
     assert (report['oracle'], report['nearest_baseline']) == (1.0, 0.0)
-    pictures = [np.asarray(cv2.imread(str(out / f'trial_0000{n}.png'))) for n in range(2)]
-    assert pictures[0].shape[0] >= pictures[1].shape[0]
     written = json.loads((out / 'report.json').read_text())
     assert written == {**report, 'trials': [each.to_json() for each in trials]}
     assert len(written['trials'][0]['steps']) == 4
-    assert len(list(out.iterdir())) == 3
+    assert len(list(out.iterdir())) == 1
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from embodied_r_ros.sim.arm.trials import (
     gripping_on_arrival,
     NearestChooser,
     OracleChooser,
-    play,
     RandomChooser,
     TrialPlan,
 )
@@ -56,7 +55,6 @@ def test_what_is_seen_of_a_block_is_enough_to_pick_it_up() -> None:
     trial = baseline('oracle', plan, ROBOT, SimArmConfig('pick').camera())
     assert trial.task == 'pick up the blue block'
     assert trial.is_success
-    assert trial.steps[0].image is not None
     assert [len(step['candidates']) for step in trial.to_json()['steps']]
 
 
@@ -172,20 +170,3 @@ def test_grips_in_place_become_grips_on_arrival() -> None:
     grip = Waypoint(HOME, closed=True, is_grip=True)
     way = grip, Waypoint((0.1, 0.0, 0.1), closed=True), replace(grip, closed=False)
     assert gripping_on_arrival(way) == (Waypoint((0.1, 0.0, 0.1), closed=False),)
-
-
-def test_while_an_answer_takes_time_the_table_is_looked_at_as_live() -> None:
-    plan, camera = TrialPlan('pick', 1, 2), SimArmConfig('pick').camera()
-    stamps_s = []
-    for wait_s in (0.0, 1.2):
-        sight = ClassicalSight(ROBOT)
-        with plan.arm(camera) as arm:
-            chooser = plan.chooser('oracle', ROBOT)
-            trial = play(arm, chooser, ROBOT, plan.id, sight, TrialConfig(wait_s=wait_s))
-        assert trial.is_success
-        stamps_s.append([delta.stamp_ns / 1e9 for delta in sight.deltas])
-        assert trial.steps[0].at_s == pytest.approx(wait_s, abs=0.11)
-        assert wait_s or len(sight.deltas) == len(trial.steps)
-    often = stamps_s[1]
-    assert max(np.diff(often)) < 0.5 + 0.11
-    assert len(often) > 10

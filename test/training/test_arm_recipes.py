@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipes for arms run, and those of their experiments can be started."""
+"""The recipe for arms runs, and those of experiments can be started."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from training.experiment import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[2]
-EXPERIMENTS = sorted((ROOT / 'training/configs/experiments').glob('arm-*.yaml'))
+EXPERIMENTS = sorted((ROOT / 'training/configs/experiments').glob('*.yaml'))
 RUNS = [(path.stem, run) for path in EXPERIMENTS for run in read_experiment(path).train]
 SMALL = (
     '--max_steps', '1', '--save_steps', '1', '--report_to', 'none', '--threads', '1',
@@ -53,29 +53,6 @@ def run(recipe: str, config: str, rows: Path, out: Path, *more: str) -> str:
     assert done.returncode == 0, done.stderr[-3000:]
     assert (out / 'model.safetensors').exists()
     return done.stderr
-
-
-def test_supervised_recipes_run_one_after_the_other(rows: Path, tmp_path: Path) -> None:
-    more = ('--per_device_train_batch_size', '4', '--kinds', 'waypoint', 'movement')
-    first, start = tmp_path / 'sft', ('--model', 'models/arm')
-    assert 'training and' in run('sft', 'arm-sft.yaml', rows, first, *start, *more)
-    then = ('--model', str(first), *more)
-    assert 'training and' in run('sft', 'arm-trials-sft.yaml', rows, tmp_path / 'policy', *then)
-
-
-def test_the_stage_of_the_drawer_is_as_the_one_before_but_for_its_rows() -> None:
-    runs = []
-    for name in ('arm-trials-sft', 'arm-drawer-sft'):
-        given = ['--config', str(ROOT / f'training/configs/{name}.yaml')]
-        runs.append(TrlParser((SftArguments, SFTConfig)).parse_args_and_config(given))
-    (trials, trials_config), (drawer, drawer_config) = runs
-    assert drawer.rows.count('runs/arm/drawer.jsonl') > 1
-    assert drawer.model == 'runs/starts/arm-blocks'
-    own = {'rows': trials.rows, 'model': trials.model, 'weights': trials.weights}
-    assert replace(drawer, **own) == trials
-    assert drawer_config.output_dir != trials_config.output_dir
-    for name in ('max_steps', 'learning_rate', 'per_device_train_batch_size', 'max_length'):
-        assert getattr(drawer_config, name) == getattr(trials_config, name)
 
 
 def test_reinforcement_recipe_runs(rows: Path, tmp_path: Path) -> None:
@@ -105,17 +82,17 @@ def test_runs_of_experiments_have_settings_that_their_recipe_knows(
 
 def test_only_types_that_are_asked_for_are_trained_on(rows: Path) -> None:
     found = {}
-    for kinds in (['waypoint'], ['movement'], []):
-        made = list(examples(SftArguments([str(rows)], 'model', kinds=kinds), 'train', 0))
+    for kinds in (['waypoint'], ['movement'], ['waypoint', 'movement']):
+        made = list(examples(SftArguments([str(rows)], 'model', kinds=kinds), 'train'))
         found[' '.join(kinds)] = len(made)
     assert found['waypoint'] > 10
-    assert found['waypoint'] + found['movement'] == found['']
+    assert found['waypoint'] + found['movement'] == found['waypoint movement']
 
 
 def test_a_type_that_is_asked_for_and_has_no_row_is_named(rows: Path, tmp_path: Path) -> None:
     kinds = ['waypoint', 'gripper']
     with pytest.raises(InputError, match=r'kinds lists gripper, of which .*rows\.jsonl has no'):
-        list(examples(SftArguments([str(rows)], 'model', kinds=kinds), 'train', 0))
+        list(examples(SftArguments([str(rows)], 'model', kinds=kinds), 'train'))
     save_language_model(tmp_path / 'model')
     tokenizer = load_tokenizer(tmp_path / 'model')
     arguments = GrpoArguments([str(rows)], 'model', ['none'], ['1 x 1:1:0'], kinds=kinds)
@@ -126,12 +103,12 @@ def test_a_type_that_is_asked_for_and_has_no_row_is_named(rows: Path, tmp_path: 
     grips = [row for row in arm_rows(gripper=True) if row.question_type == 'gripper']
     write_rows(tmp_path / 'grips.jsonl', [replace(row, split='train') for row in grips])
     together = SftArguments([str(rows), str(tmp_path / 'grips.jsonl')], 'model', kinds=kinds)
-    assert list(examples(together, 'train', 0))
+    assert list(examples(together, 'train'))
     assert list(rows_of_kinds([str(rows)], kinds, 'validation'))
 
 
 def test_answers_alone_have_no_reasoning(rows: Path) -> None:
-    arguments = SftArguments([str(rows)], 'model', reasoning=False)
-    texts = [made['completion'][0]['content'] for made in examples(arguments, 'train', 0)]
+    arguments = SftArguments([str(rows)], 'model')
+    texts = [made['completion'][0]['content'] for made in examples(arguments, 'train')]
     assert texts
     assert all(text.startswith('<think> </think><answer> ') for text in texts)

@@ -148,7 +148,6 @@ def test_model_without_videos_is_a_blind_baseline(tmp_path: Path, rows: Path) ->
         (['--videos', 'V'], '--videos needs --model'),
         (['--model', 'M', '--export', 'E.tsv'], '--export needs'),
         (['--model', 'M'], 'M is neither a URL nor a folder with a model'),
-        (['--judge', 'J'], 'has a rule of its own'),
         (['--export', 'E.tsv'], '--export needs'),
         (['--predictions', 'P', '--export', 'E.xlsx'], 'exported to a file .tsv or .jsonl'),
         (['--predictions', 'missing.jsonl'], 'missing.jsonl cannot be read'),
@@ -389,25 +388,20 @@ OPENEQA_ROWS = [
 ]
 
 
-def test_answers_to_openeqa_get_marks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_answers_to_openeqa_bring_their_marks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / 'open-eqa-v0.json'
     path.write_text(json.dumps(OPENEQA_ROWS))
     given = predictions(tmp_path / 'p.jsonl', {'u0': 'a wall', 'u1': 'here'})
     scored = ['openeqa', '--rows', path, '--predictions', given]
     assert run(tmp_path, *scored)[0] == 2
     assert "'u0' has no mark" in capsys.readouterr().err
+    assert run(tmp_path, 'openeqa', '--rows', path, '--model', 'M')[0] == 2
+    assert 'answers to openeqa need marks' in capsys.readouterr().err
 
-    def judge(request: RecordedRequest) -> Script:
-        if 'Response: On the wall' in request.text:
-            return Script(('5',))
-        return Script(('Your mark: 4' if 'Response: a wall' in request.text else 'Hm.',))
-
-    with ChatServer(judge, [{'id': 'j'}], 'j') as server:
-        code, report = run(tmp_path, *scored, '--judge', server.url)
-    # One mark, one reply without, which is left out, and one answer that is missing.
-    assert (code, report['n'], report['left_out'], report['missing']) == (0, 2, 1, 1)
-    assert report['overall'] == pytest.approx(0.75 / 2)
-    assert report['baselines']['most_frequent']['overall'] == 1
-    given = predictions(tmp_path / 'q.jsonl', {f'u{i}': '' for i in range(3)}, mark=2)
-    report = run(tmp_path, 'openeqa', '--rows', path, '--predictions', given)[1]
-    assert (report['overall'], report['baselines']) == (0.25, {})
+    predictions(given, {'u0': 'a wall', 'u1': 'here'}, mark=4)
+    code, report = run(tmp_path, *scored)
+    assert (code, report['n'], report['left_out'], report['missing']) == (0, 3, 0, 1)
+    assert report['overall'] == pytest.approx(2 * 0.75 / 3)
+    assert report['baselines'] == {}

@@ -159,21 +159,10 @@ def test_rows_of_openeqa(tmp_path: Path) -> None:
         'episode_history': 'hm3d-v0/001-hm3d-TP',
         'extra_answers': ['by the stairs'],
     }
-    plain = {name: record[name] for name in record if name != 'extra_answers'}
-    with_extra, without = OPENEQA.read(
-        write_records(tmp_path / 'open-eqa-v0.json', [record, {**plain, 'question_id': 'u-2'}])
-    )
-    assert with_extra.other_truths == ('by the stairs',)
-    assert without.other_truths is None
-    assert with_extra.video is not None
-    assert with_extra.video.places[0] == 'hm3d-v0/001-hm3d-TP'
-    cells: list[dict[str, Any]] = [
-        record,
-        {**record, 'question_id': 'u-2', 'extra_answers': None},
-        {**record, 'question_id': 'u-3', 'extra_answers': []},
-    ]
-    questions = OPENEQA.read(write_records(tmp_path / 'open-eqa-v0.csv', cells))
-    assert [q.other_truths for q in questions] == [('by the stairs',), None, None]
+    (question,) = OPENEQA.read(write_records(tmp_path / 'open-eqa-v0.json', [record]))
+    assert (question.id, question.truth) == ('u-1', 'Next to the stairs')
+    assert question.video is not None
+    assert question.video.places[0] == 'hm3d-v0/001-hm3d-TP'
 
 
 def test_rows_of_egoschema_find_their_answers(tmp_path: Path) -> None:

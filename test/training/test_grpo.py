@@ -53,7 +53,6 @@ from training.grpo import equal_groups, parse_stages, Stage, stage_at, trainer_o
 from training.rollouts import sample
 from training.run.manifest import newest_checkpoint
 from training.run.models import load_tokenizer
-from training.run.monitor import RULES
 from training.run.rewards import format_reward
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,29 +100,15 @@ def test_smoke_recipe_trains_through_its_stages_and_saves(folder: Path) -> None:
     assert all(log['grad_norm'] > 0 for log in steps)
 
 
-def test_divergence_from_the_start_is_the_same_where_prefixes_are_shared(folder: Path) -> None:
-    told = []
-    for shared in ('true', 'false'):
-        out = folder / shared
-        more = [
-            '--beta',
-            '0.1',
-            '--lr_scheduler_type',
-            'constant',
-            '--warmup_steps',
-            '0',
-            '--max_completion_length',
-            '200',
-            '--drop_zero_variance',  # `kl` is of what is in the loss
-            'false',
-        ]
-        done = run_grpo(folder, *more, '--share_prefixes', shared, '--output_dir', str(out))
-        assert done.returncode == 0, done.stderr[-3000:]
-        history = json.loads((out / 'checkpoint-2' / 'trainer_state.json').read_text())
-        told.append([log['kl'] for log in history['log_history'] if 'kl' in log])
-    assert told[0][0] == pytest.approx(0.0, abs=1e-5)  # it is the start
-    assert told[0][1] > 1e-5
-    assert told[0] == pytest.approx(told[1], rel=0.02, abs=1e-5)
+def test_divergence_from_the_start_grows_from_nothing(folder: Path) -> None:
+    # `kl` is of what is in the loss
+    more = ['--beta', '0.1', '--max_completion_length', '200', '--drop_zero_variance', 'false']
+    done = run_grpo(folder, *more, '--lr_scheduler_type', 'constant', '--warmup_steps', '0')
+    assert done.returncode == 0, done.stderr[-3000:]
+    history = json.loads((folder / 'out' / 'checkpoint-2' / 'trainer_state.json').read_text())
+    told = [log['kl'] for log in history['log_history'] if 'kl' in log]
+    assert told[0] == pytest.approx(0.0, abs=1e-5)  # it is the start
+    assert told[1] > 1e-5
 
 
 def test_stages_follow_each_other_in_proportion() -> None:
@@ -346,58 +331,6 @@ def test_vllm_samples_what_the_trainer_would(folder: Path, python_of_vllm: str, 
     assert steps[1]['kl'] > 10 * max(apart)  # it is not the start's any more
 
 
-def logs(**changes: list[float]) -> list[dict[str, float | None]]:
-    """Ten logs of a good run, with some values replaced."""
-    good = {
-        'rewards/format_reward/mean': [1.0] * 10,
-        'rewards/accuracy_reward/mean': [0.5] * 10,
-        'rewards/consistency_reward/mean': [0.49] * 10,
-        'completions/mean_length': [100.0] * 10,
-        'zero_variance_share': [0.5] * 10,
-        'eval_rewards/accuracy_reward/mean': [0.5] * 10,
-    }
-    good.update(dict(changes.items()))
-    return [{key: values[i] for key, values in good.items()} for i in range(10)]
-
-
-def names(history: Sequence[dict[str, float | None]]) -> list[str]:
-    return [alarm.name for rule in RULES if (alarm := rule(history))]
-
-
-@pytest.mark.parametrize(
-    ('key', 'values', 'alarm'),
-    [
-        ('rewards/consistency_reward/mean', [*[0.49] * 5, *[0.3] * 5], 'consistency below 0.8'),
-        (
-            'rewards/accuracy_reward/mean',
-            [*[0.5] * 5, *[0.56] * 5],
-            'accuracy and consistency diverge',
-        ),
-        ('completions/mean_length', [*[100.0] * 5, *[40.0] * 5], 'length collapse'),
-        ('eval_rewards/accuracy_reward/mean', [*[0.5] * 9, 0.4], 'unseen-world accuracy falls'),
-        ('zero_variance_share', [0.9] * 10, 'no signal'),
-        ('rewards/format_reward/mean', [*[1.0] * 5, *[0.8] * 5], 'format is being lost'),
-    ],
-)
-def test_monitor_names_what_goes_wrong(key: str, values: list[float], alarm: str) -> None:
-    assert names(logs()) == []
-    assert names(logs(**{key: values})) == [alarm]
-
-
-def test_answers_that_are_nearly_right_raise_no_alarm() -> None:
-    """Numbers: a mean accuracy of 0.9, of which two in five are exactly right."""
-    partly = {'rewards/accuracy_reward/mean': [0.9] * 10, 'exactly_right_share': [0.4] * 10}
-    key = 'rewards/consistency_reward/mean'
-    assert names(logs(**partly, **{key: [0.38] * 10})) == []
-    alarms = names(logs(**partly, **{key: [*[0.38] * 5, *[0.3] * 5]}))
-    assert alarms == ['consistency below 0.8']
-
-
-def test_monitor_lives_without_a_judge() -> None:
-    key = 'rewards/consistency_reward/mean'  # which is then logged as None
-    assert names([{**log, key: None} for log in logs()]) == []
-
-
 def rows_with_a_rare_answer(count: int) -> list[Row]:
     """Rows whose solution is the answer that the start gives second most often."""
     rows = [replace(row, split='train') for row in arm_rows() if row.question_type == 'waypoint']
@@ -546,7 +479,7 @@ def test_only_rows_that_samples_differ_on_are_trained_on(tmp_path: Path) -> None
         assert Counter(asked) == Counter([str(prompt) for prompt in prompts['prompt']] * 3)
     for anchors, learned in ((0.0, [BRIEF, LONGER]), (1.0, [BRIEF, LONGER, BRIEF, LONGER])):
         control = SftArguments(words[0], 'model', samples=file, anchor_share=anchors)
-        made = [each['completion'][0]['content'] for each in examples(control, 'train', 0)]
+        made = [each['completion'][0]['content'] for each in examples(control, 'train')]
         assert made == learned
 
 
@@ -561,7 +494,7 @@ def test_empty_file_of_samples_is_not_the_same_as_none(tmp_path: Path) -> None:
         training_prompts(arguments, tokenizer, at_once=1, seed=0)
     assert len(validation_prompts(arguments, tokenizer) or ()) == 1
     with pytest.raises(InputError, match='holds nothing that teaches'):
-        list(examples(SftArguments(words[0], 'model', samples=str(file)), 'train', 0))
+        list(examples(SftArguments(words[0], 'model', samples=str(file)), 'train'))
 
 
 def test_every_epoch_asks_all_prompts_in_another_order(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def run_sft(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
         ),
         (run_sft, (), ('loss', 'learning_rate', 'grad_norm')),
     ],
-    ids=['grpo', 'sft with muon'],
+    ids=['grpo', 'sft'],
 )
 def test_resumed_run_equals_one_that_was_not_stopped(
     tmp_path: Path,

@@ -125,16 +125,6 @@ def test_number_that_is_nearly_right_gets_no_consistency() -> None:
     assert consistency_reward(LastWord())(**asked) == [0, 1]
 
 
-def test_answers_that_are_exactly_right_are_logged_apart_from_those_nearly_right() -> None:
-    logged: list[tuple[str, float]] = []
-    texts = (reply_text('So 5.', '5'), reply_text('So 4.', '4 m'), reply_text('So 4.', '5'), '')
-    asked = columns(*texts, solution='4', options=())
-    asked |= {'prompts': ['p'] * 4, 'log_metric': lambda *pair: logged.append(pair)}
-    consistency_reward(LastWord())(**asked)
-    values = [value for name, value in logged if name == 'exactly_right_share']
-    assert values == [0.0, 1.0, 0.0, 0.0]  # one completion has no answer
-
-
 def test_free_text_is_graded_by_the_judge() -> None:
     asked = columns(
         reply_text('x', 'a chair'), reply_text('x', 'the a chair'),

@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 import random
 from types import SimpleNamespace
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -25,7 +25,7 @@ from training import grpo, sft
 from training.data.sft import examples, SftArguments
 from training.eval.asking import draw_rows
 from training.evaluate import evaluate
-from training.run.monitor import GradientGuard
+from training.run.gradients import GradientGuard
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -88,7 +88,7 @@ def test_a_gradient_that_is_no_number_ends_the_run(
     )
     config = SFTConfig(str(tmp_path / 'out'), use_cpu=True, bf16=False, max_steps=1)
     with pytest.raises(ModelError, match='step 0: the gradient is NaN or infinite'):
-        sft.train(SftArguments([str(tmp_path / 'rows.jsonl')], ARM, reasoning=False), config)
+        sft.train(SftArguments([str(tmp_path / 'rows.jsonl')], ARM), config)
     assert not (tmp_path / 'out' / 'model.safetensors').exists()
     is_cudnn_used = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
     assert not is_cudnn_used  # its gradients may be NaN
@@ -135,7 +135,7 @@ def test_blind_model_is_told_answers_but_nothing_that_was_seen(tmp_path: Path) -
     rows = [turning_row(i, 'train') for i in range(5)]
     write_rows(tmp_path / 'rows.jsonl', rows)
     arguments = SftArguments([str(tmp_path / 'rows.jsonl')], ARM, blind=True)
-    told = list(examples(arguments, 'train', 0))
+    told = list(examples(arguments, 'train'))
     assert len(told) == len(rows)
     for row, example in zip(rows, told, strict=True):
         asked = ''.join(message['content'] for message in example['prompt'])
@@ -144,28 +144,8 @@ def test_blind_model_is_told_answers_but_nothing_that_was_seen(tmp_path: Path) -
         assert f'<answer> {row.solution_text()}</answer>' in example['completion'][0]['content']
 
 
-@pytest.mark.parametrize('checkpointing', [False, True])
-def test_prefixes_are_shared_where_activations_are_kept(
-    checkpointing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = tmp_path / 'rows.jsonl'
-    write_rows(rows, [turning_row(i, 'train' if i < 8 else 'validation') for i in range(10)])
-    begun: list[Any] = []
-    trained: list[Any] = []
-    monkeypatch.setattr(sft, 'share_prefixes', begun.append)
-    monkeypatch.setattr(SFTTrainer, 'train', lambda self, **_: trained.append(self.args))
-    monkeypatch.setattr(SFTTrainer, 'save_model', lambda *_: None)
-    arguments = SftArguments([str(rows)], ARM, share_prefixes=True, reasoning=False)
-    config = SFTConfig(
-        str(tmp_path / 'out'), use_cpu=True, bf16=False, gradient_checkpointing=checkpointing
-    )
-    sft.train(arguments, config)
-    assert bool(begun) is not checkpointing
-    assert (trained[0].train_sampling_strategy == 'sequential') is not checkpointing
-
-
-def test_rows_that_no_oracle_reasons_about_teach_nothing(tmp_path: Path) -> None:
-    write_rows(tmp_path / 'rows.jsonl', [turning_row(i, 'train') for i in range(4)])
+def test_rows_of_another_split_teach_nothing(tmp_path: Path) -> None:
+    write_rows(tmp_path / 'rows.jsonl', [turning_row(i, 'test') for i in range(4)])
     config = SFTConfig(str(tmp_path / 'out'), use_cpu=True, bf16=False)
-    with pytest.raises(InputError, match='An oracle reasons about arms alone'):
+    with pytest.raises(InputError, match='no training rows that fit'):
         sft.train(SftArguments([str(tmp_path / 'rows.jsonl')], ARM), config)

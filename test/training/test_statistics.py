@@ -8,7 +8,6 @@ import pytest
 
 from training.eval.statistics import (
     bootstrap_interval,
-    correlation,
     interval_over_runs,
     paired_test,
 )
@@ -71,60 +70,6 @@ def test_p_values_of_models_that_are_alike_are_even() -> None:
         values.append(found.p_value)
     # Of 200, those below 0.1 are 20 on average; 8 to 36 in all but one of a thousand cases.
     assert 8 <= sum(value < 0.1 for value in values) <= 36
-
-
-def test_correlation_is_that_of_numpy_with_an_interval_around_it() -> None:
-    rng = np.random.default_rng(1)
-    x = rng.normal(1000.0, 1.0, 60)
-    y = 0.6 * x + rng.normal(0.0, 1.0, 60)
-    found = correlation(x.tolist(), y.tolist(), [str(i // 2) for i in range(60)])
-    assert found.r == pytest.approx(np.corrcoef(x, y)[0, 1], abs=1e-9)
-    assert found.interval_95 is not None
-    low, high = found.interval_95
-    # By Fisher's transformation, 60 values of their own would have 0.31 to 0.69 around 0.52.
-    assert found.r is not None
-    assert -1.0 < low < found.r < high < 1.0
-    assert 0.2 < high - low < 0.6
-
-
-def test_interval_of_a_correlation_resamples_whole_scenes() -> None:
-    rng = np.random.default_rng(2)
-    x, y = rng.normal(size=100), rng.normal(size=100)
-    apart = correlation(x.tolist(), y.tolist(), [str(i) for i in range(100)])
-    # The same ten values of each scene: no more is known than from ten of them.
-    few_x, few_y = np.repeat(x[:10], 10).tolist(), np.repeat(y[:10], 10).tolist()
-    together = correlation(few_x, few_y, [str(i // 10) for i in range(100)])
-    assert apart.interval_95 is not None
-    assert together.interval_95 is not None
-    widths = [high - low for low, high in (apart.interval_95, together.interval_95)]
-    assert widths[1] > 1.5 * widths[0]
-
-
-@pytest.mark.parametrize(
-    ('first', 'second', 'r'),
-    [
-        ([], [], None),
-        ([1.0], [2.0], None),
-        ([2.0] * 5, [0.0, 1.0, 2.0, 3.0, 1.0], None),
-        ([0.1] * 5, [0.3] * 5, None),
-        ([0.0, 1.0, 2.0, 3.0, 1.0], [3.0, 2.0, 1.0, 0.0, 2.0], -1.0),
-    ],
-)
-def test_scores_that_do_not_vary_have_no_correlation(
-    first: list[float], second: list[float], r: float | None
-) -> None:
-    found = correlation(first, second, list('abcde')[: len(first)])
-    assert found.n == len(first)
-    assert found.r == (None if r is None else pytest.approx(r))
-
-
-def test_two_scenes_or_scores_that_hardly_vary_have_no_interval() -> None:
-    two = correlation([0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 3.0, 2.0], list('aabb'))
-    # More than a third of the resamples lack the one scene that differs.
-    one = correlation([0.0] * 9 + [3.0], [0.0] * 9 + [3.0], list('abcdefghij'))
-    assert two.r is not None
-    assert one.r == pytest.approx(1.0)
-    assert two.interval_95 is one.interval_95 is None
 
 
 def test_interval_over_runs_knows_how_far_apart_runs_lie() -> None:

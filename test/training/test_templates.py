@@ -102,7 +102,7 @@ def test_template_that_is_of_no_use_is_one_line(
     set_template(folder, template)
     with pytest.raises(InputError, match=message):
         sft.train(
-            SftArguments([rows], str(folder), reasoning=False),
+            SftArguments([rows], str(folder)),
             SFTConfig(out, use_cpu=True, bf16=False),
         )
     arguments = GrpoArguments([rows], str(folder), ['none'], ['1 x 7:3:0'])
@@ -142,7 +142,7 @@ def test_recipes_run_without_a_system_role(folder: Path, template: str) -> None:
     common = {'use_cpu': True, 'bf16': False, 'max_steps': 1, 'report_to': 'none'}
     common |= {'gradient_checkpointing': False, 'dataloader_pin_memory': False}
     sft.train(
-        SftArguments([rows], str(folder), reasoning=False, lora_rank=2),
+        SftArguments([rows], str(folder), lora_rank=2),
         SFTConfig(str(out / 'sft'), per_device_train_batch_size=2, **common),
     )
     assert (out / 'sft' / 'adapter_model.safetensors').exists()

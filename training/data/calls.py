@@ -56,7 +56,6 @@ from training.data.call_rows import (
     write_lines,
 )
 from training.data.random_maps import random_map_moment
-from training.data.tasks import expand_pattern
 from training.run.command import run_command
 
 if TYPE_CHECKING:
@@ -67,6 +66,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.data.questions.map_kinds import MapMoment
     from embodied_r_ros.data.questions.row import Row
 
+_INNERMOST = r'\[([^\[\]]*)\]'
 _WORDINGS = Path(__file__).parents[1] / 'wordings'
 _FILE = read_yaml(_WORDINGS / 'calls.yaml')  # words of questions, and the calls that they ask for
 _HELD_OUT_SHARE = 0.15  # of the wordings of a call
@@ -84,6 +84,19 @@ _SHORTEST = 4  # letters of a word that is mistyped
 _ALIKE = 0.6  # share of the absent things that are like one that is there
 _STOP = re.compile(r'^go forward until (?:past )?(?:the )?', re.IGNORECASE)
 _Words = dict[str, str]
+
+
+def expand_pattern(pattern: str, rng: Random) -> str:
+    """A wording of a pattern: one of what stands in each pair of brackets, which may be nested.
+
+    >>> from random import Random
+    >>> expand_pattern('How [warm|cold] is it [|now]?', Random(0))
+    'How cold is it now?'
+    """
+    text = pattern
+    while (found := re.sub(_INNERMOST, lambda m: rng.choice(m[1].split('|')), text)) != text:
+        text = found
+    return re.sub(r' +(?=[ ?.,]|$)', '', text)
 
 
 def _with_fragments(pattern: str) -> str:

@@ -42,9 +42,6 @@ class GrpoArguments(AskingArguments):
             'each step; empty: as use_vllm says'
         },
     )
-    share_prefixes: bool = field(
-        default=True, metadata={'help': 'read the prompt of a group once (shared_prefix.py)'}
-    )
 
 
 def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[dict[str, Any]]:

@@ -8,8 +8,6 @@ from typing import Any, TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    ReportTable = tuple[Sequence[str], Sequence[Sequence[Any]]]  # an empty head: none
-
 
 def rate_text(value: float | None) -> str:
     """A rate of 0..1 in per cent."""

@@ -36,7 +36,6 @@ from training.run.models import (
     model_folder,
     SAFELY,
 )
-from training.run.shared_prefix import share_prefixes
 from training.run.templates import render
 
 if TYPE_CHECKING:
@@ -159,7 +158,6 @@ def _from_folder(
         raise InputError(msg)
     else:
         model, reader = load_model(folder)
-        share_prefixes(model)
     # Prompts of one length need no padding: sorting saves most of it.
     texts = sorted(
         ((chat_text(reader, prompt), prompt) for prompt in prompts),

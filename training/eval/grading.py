@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+import re
 from typing import Protocol, TYPE_CHECKING
 
 from embodied_r_ros.core.reasoning.completions import (
@@ -20,7 +21,6 @@ from embodied_r_ros.core.reasoning.image_targets import ImageTarget, place_text
 from embodied_r_ros.core.reasoning.quantities import compared_values, quantity_in, unit_in
 from embodied_r_ros.core.types.answers import AnswerKind, UNKNOWN
 
-from training.data.arm_reader import position_in
 from training.eval.judging import JudgeCase
 
 if TYPE_CHECKING:
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.types.answers import Answer
     from embodied_r_ros.data.questions.row import Row
 
-    from training.data.arm_reader import Position
     from training.eval.judging import Judge
+
+Position = tuple[float, float, float]  # [m]
 
 _HALF = 0.5  # accuracy from which a number is no wrong one
 # Thresholds of mean relative accuracy (VSI-Bench): 0.50, 0.55, … 0.95.
@@ -239,6 +240,19 @@ def number_accuracy(question: SolvedQuestion, answer: str) -> float:
         return 0.0
     values = compared_values(value, truth, unit_in(question.question))
     return relative_accuracy(*values) if values else 0.0
+
+
+_NUMBER = r'(-?\d+\.\d+)'
+_POSITION = re.compile(rf'\({_NUMBER}, {_NUMBER}, {_NUMBER}\)')
+
+
+def position_in(text: str) -> Position | None:
+    """The first position in a text [m]; None: it has none."""
+    match = _POSITION.search(text.replace('\u2212', '-'))
+    if match is None:
+        return None
+    x, y, z = map(float, match.groups())
+    return x, y, z
 
 
 def position_accuracy(value: Position | None, truth: Position) -> float:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intervals of rates and correlations, and paired tests, over rows that come in scenes."""
+"""Intervals of rates, and paired tests, over rows that come in scenes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 _RESAMPLES = 2000
 _FLIPS = 10_000  # sign patterns that are looked at
 _CHUNK = 1000
-_ROUNDING = 1e-12  # a variance up to this is zero but for rounding
-_LEAST_SCENES = 3  # below, an interval would say nothing
-_MOST_UNDEFINED = 0.05  # share of the resamples without a correlation
 
 
 def bootstrap_interval(
@@ -98,58 +95,6 @@ def interval_over_groups(
     shares = np.array([weights[kind] for kind in kinds]) * (totals > 0)
     low, high = np.quantile((means * shares).sum(1) / shares.sum(1), [0.025, 0.975])
     return float(low), float(high)
-
-
-@dataclass(frozen=True)
-class Correlation:
-    """How closely two scores of the same things go together (Pearson)."""
-
-    n: int
-    r: float | None  # -1..1; None: one of them does not vary, or there are fewer than two
-    interval_95: tuple[float, float] | None  # None: too few scenes, or too few that vary
-
-
-def correlation(
-    first: Sequence[float], second: Sequence[float], scenes: Sequence[str], seed: int = 0
-) -> Correlation:
-    """Pearson's correlation, and its 95 % interval by resampling scenes as for means.
-
-    Args:
-        first: A score of each thing.
-        second: Another score of each.
-        scenes: Scene of each.
-        seed: Of the resampling.
-    """
-    if len(first) < 2:
-        return Correlation(len(first), None, None)
-    names, index = np.unique(np.asarray(scenes), return_inverse=True)
-    x, y = (np.asarray(scores, float) - np.mean(scores) for scores in (first, second))
-    parts = [
-        np.bincount(index, weights=weights, minlength=len(names))
-        for weights in (np.ones(len(x)), x, y, x * x, y * y, x * y)
-    ]
-    whole = float(_pearson(*(np.array([part.sum()]) for part in parts))[0])
-    if not np.isfinite(whole):
-        return Correlation(len(x), None, None)
-    drawn = np.random.default_rng(seed).integers(len(names), size=(_RESAMPLES, len(names)))
-    resampled = _pearson(*(part[drawn].sum(axis=1) for part in parts))  # (R,)
-    defined = resampled[np.isfinite(resampled)]
-    is_sure = len(names) >= _LEAST_SCENES and len(defined) >= (1 - _MOST_UNDEFINED) * len(
-        resampled
-    )
-    if not is_sure:
-        return Correlation(len(x), whole, None)
-    low, high = np.quantile(defined, [0.025, 0.975])
-    return Correlation(len(x), whole, (float(low), float(high)))
-
-
-def _pearson(*sums: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Correlations from counts and sums of x, y, xx, yy and xy; NaN where one does not vary."""
-    n, x, y, xx, yy, xy = sums
-    own, other = n * xx - x * x, n * yy - y * y
-    varies = np.minimum(own, other) > _ROUNDING * n * n
-    root = np.sqrt(np.where(varies, own * other, 1.0))
-    return np.where(varies, np.clip((n * xy - x * y) / root, -1.0, 1.0), np.nan)
 
 
 @dataclass(frozen=True)

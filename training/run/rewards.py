@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The three rewards of Embodied-R and one for arms, as functions for TRL.
+"""The three rewards of Embodied-R, as functions for TRL.
 
 Each takes the completions of a batch and the columns of its rows, and returns one number in 0..1
 per completion: 0 where it has no answer to grade, as in an evaluation. TRL leaves None and NaN out
 of a sum without a word, so `require_finite` refuses them. The names of the functions are those of
 TensorBoard's curves. How rewards are weighed against each other is the schedule's matter
 (`grpo.py`); that consistency pays for right answers only is decided here, since a sum of
-weighted rewards cannot express it. The consistency reward also logs a share of a batch, since
-TRL hands `log_metric` to rewards alone.
+weighted rewards cannot express it.
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
     Completions = Sequence[Sequence[dict[str, str]]]  # one message each
     Reward = Callable[..., list[float]]
-
-RIGHT_SHARE = 'exactly_right_share'  # of the completions, in the logs
 
 
 def require_finite(reward: Reward) -> Reward:
@@ -111,9 +108,6 @@ def consistency_reward(judge: Judge, batch: BatchAccuracies | None = None) -> Re
         rewards = [0.0] * len(texts)
         for i, verdict in zip(right, verdicts, strict=True):
             rewards[i] = verdict or 0.0
-        if log_metric := columns.get('log_metric'):  # accuracy counts what is partly right
-            for accuracy in accuracies:
-                log_metric(RIGHT_SHARE, float(accuracy == 1.0))
         return rewards
 
     return consistency_reward

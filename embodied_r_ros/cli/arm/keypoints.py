@@ -32,8 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '--rule',
         choices=RULES,
         default='seconds',
-        help='seconds: for real robots; arm: that of the papers, in frames of 20 Hz; '
-        'arm-clean: the same without its edge effects',
+        help='seconds: for real robots; arm: that of the papers, in frames of 20 Hz',
     )
     help_text = 'YAML: what topics, frames and joints are called; else as the bag says'
     add('--setup', type=some_path, metavar='FILE', help=help_text)

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from embodied_r_ros.arm.task import TrialArm
     from embodied_r_ros.core.chat.settings import ChatConfig
     from embodied_r_ros.nodes.demo.client import DemoClient
-    from numpy.typing import NDArray
 
 _TICK_S = 0.05
 _IMAGE_EVERY = 2  # ticks
@@ -120,17 +119,17 @@ class ArmStage:
         begin(arm.task)
         steps: list[TrialStep] = []
         was_busy, due = False, time.monotonic()
-        image = arm.image()
         while arm.now_s < config.max_s:
             due = self._pass_time(arm, due, check)
-            image = self._show(arm) if self._is_image_due() else image
+            if self._is_image_due():
+                self._show(arm)
             is_busy = arm.is_busy()
             if was_busy and not is_busy:
                 on_arrival()
             was_busy = is_busy
             if not is_busy and (arm.is_done() or len(steps) == config.max_keypoints):
                 break
-            steps += self._obey(arm, episode_id, image)
+            steps += self._obey(arm, episode_id)
         begin('')
         outcome = EpisodeOutcome.SUCCESS if arm.is_done() else EpisodeOutcome.FAILURE
         self._mark(arm, episode_id, EpisodeEvent.STOP, outcome)
@@ -163,7 +162,7 @@ class ArmStage:
         check()
         return due
 
-    def _obey(self, arm: TrialArm, episode_id: str, image: NDArray[Any]) -> list[TrialStep]:
+    def _obey(self, arm: TrialArm, episode_id: str) -> list[TrialStep]:
         """Go to what was accepted; returns the steps that this is."""
         steps = []
         for msg in self._proposals:
@@ -174,7 +173,7 @@ class ArmStage:
             candidates = tuple(vector_from_msg(point) for point in msg.candidates)
             tool = arm.tool().position
             chosen = int(msg.candidate_index)
-            steps.append(TrialStep(arm.now_s, tool, candidates, chosen, closed, image))
+            steps.append(TrialStep(arm.now_s, tool, candidates, chosen, closed))
             arm.go(vector_from_msg(msg.pose.pose.position), closed=closed)
         self._proposals.clear()
         return steps
@@ -203,8 +202,8 @@ class ArmStage:
         if self._frames:
             self._frames.publish(transforms_to_msg(ROS_MESSAGES, now_ns, arm.frames()))
 
-    def _show(self, arm: TrialArm) -> NDArray[Any]:
-        """Publish what the camera sees; returns it."""
+    def _show(self, arm: TrialArm) -> None:
+        """Publish what the camera sees."""
         image, now_ns = arm.image(), self._now_ns(arm)
         height, width = image.shape[:2]
         msg = Image(encoding='bgr8', width=width, height=height, step=width * 3)
@@ -214,7 +213,6 @@ class ArmStage:
         assert arm.camera
         self._info.publish(camera_info_to_msg(ROS_MESSAGES, now_ns, CAMERA_FRAME, arm.camera))
         self._image.publish(msg)
-        return image
 
     def _mark(
         self,

@@ -13,34 +13,29 @@ from embodied_r_ros.arm.candidates import propose_candidates
 from embodied_r_ros.arm.proposal import (
     ArmDescription,
     describe_arm,
-    DONE_NOW,
     GRIPPER_NEXT,
     keypoint_question,
-    PROGRESS_NOW,
     proposal_of,
-    ROTATION_NEXT,
     with_gripper,
-    with_rotation,
 )
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.arm.table import seen_things
 from embodied_r_ros.bags.messages import (
-    encoded_image_from_msg,
     intrinsics_from_camera_info,
     pose_from_msg,
     stamp_ns_from_msg,
     vector_from_msg,
     vector_to_msg,
 )
-from embodied_r_ros.common.errors import ImageError, InputError
+from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.settings import setting, Settings
-from embodied_r_ros.core.reasoning.prompts import shown_image
-from embodied_r_ros.core.reasoning.question import RefusalCode, ShownImage
+from embodied_r_ros.core.reasoning.question import RefusalCode
 from embodied_r_ros.core.reasoning.queue import Outcome, Termination
 from embodied_r_ros.core.types.answers import KeypointProposal
 from embodied_r_ros.core.types.deltas import NAN
 from embodied_r_ros.core.types.poses import NoPose, PoseBuffer
 from embodied_r_ros.data.own_messages import proposal_to_msg
+from embodied_r_ros.nodes.newest_image import NewestImage
 from embodied_r_ros.nodes.node_base import seconds
 from embodied_r_ros.nodes.question_server import fill_ending
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
@@ -49,11 +44,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embodied_r_ros.arm.candidates import Candidate
-    from embodied_r_ros.arm.proposal import ArmQuestion
-    from embodied_r_ros.core.reasoning.question import Question
+    from embodied_r_ros.core.reasoning.question import Question, ShownImage
     from embodied_r_ros.core.types.answers import Answer
     from embodied_r_ros.core.types.deltas import SemanticDelta
-    from embodied_r_ros.core.types.geometry import Intrinsics, Orientation, Pose, Position
+    from embodied_r_ros.core.types.geometry import Intrinsics, Pose, Position
 
 
 @dataclass(frozen=True)
@@ -85,8 +79,6 @@ class KeypointRequest:
     candidates: tuple[Position, ...]  # [m]
     question: Question
     gripper: Question | None = None  # comes after the position; None: there is none
-    rotation: Question | None = None  # likewise, after the gripper
-    orientation: Orientation | None = None  # of the end effector, where its rotation is asked for
 
 
 POSITION = 'position'  # the part of a request that is asked first
@@ -98,7 +90,6 @@ class KeypointOutcome(Outcome):
 
     request: KeypointRequest | None = None
     gripper: Answer | None = None
-    rotation: Answer | None = None
     part: str = POSITION  # of the request that failed, where one did
 
     def proposal(self) -> KeypointProposal:
@@ -110,9 +101,7 @@ class KeypointOutcome(Outcome):
         assert self.request
         task, frame_id = self.request.task, self.request.frame_id
         proposal = proposal_of(self.answer, task, frame_id, self.request.candidates)
-        proposal = with_gripper(proposal, self.gripper) if self.gripper else proposal
-        turn, orientation = self.rotation, self.request.orientation
-        return with_rotation(proposal, turn, orientation) if turn and orientation else proposal
+        return with_gripper(proposal, self.gripper) if self.gripper else proposal
 
 
 @dataclass(frozen=True)
@@ -120,7 +109,6 @@ class RequestParts:
     """What a keypoint request asks beside the position, and how."""
 
     gripper: bool = False  # ask for the gripper
-    rotation: bool = False  # ask for the turn about the vertical
     # Show the newest keyframe. The end effector is then where it was at its stamp, where known.
     image: bool = False
 
@@ -129,18 +117,21 @@ POSITION_ALONE = RequestParts()
 _SPACING_NS = 10_000_000  # of poses that are kept: 500 of them reach over seconds
 
 
-class NoImageError(InputError):
-    """There is no image that could be shown."""
-
-
 PoseIn = Callable[[str, str, int], 'Pose | NoPose']  # of a frame in another one, at a stamp [ns]
 
 
 class Arm:
     """An arm: its file, its poses, and how a camera sees its table."""
 
-    def __init__(self, config: ArmConfig, pose_in: PoseIn | None = None) -> None:
-        """Read its file, and take what knows frames (None: only the file does).
+    def __init__(
+        self, config: ArmConfig, pose_in: PoseIn | None = None, images: NewestImage | None = None
+    ) -> None:
+        """Read its file.
+
+        Args:
+            config: Which file, camera and frames.
+            pose_in: Knows frames; None: only the file does.
+            images: Of the camera that sees the table, where models are shown them.
 
         Raises:
             ConfigError: It cannot be read.
@@ -151,13 +142,8 @@ class Arm:
         self._pose: Any = None
         self._intrinsics: Intrinsics | None = None
         self._poses = PoseBuffer(spacing_ns=_SPACING_NS)
-        self._keyframe: Any = None  # the newest one, as it came
+        self._images = images or NewestImage()
         self.pose_in = pose_in
-
-    @property
-    def has_rows_of_yaw(self) -> bool:
-        """Whether its file makes rows of the turn about the vertical."""
-        return self._robot is not None and self._robot.questions.rotation == 'yaw'
 
     @property
     def frame_id(self) -> str:
@@ -174,39 +160,6 @@ class Arm:
     def take_camera_info(self, msg: Any) -> None:
         """Remember the CameraInfo of the camera that sees the table."""
         self._intrinsics = intrinsics_from_camera_info(msg)
-
-    def take_keyframe(self, msg: Any) -> None:
-        """Remember a Keyframe of the camera that sees the table."""
-        self._keyframe = msg
-
-    def forget_keyframes(self, before_ns: int) -> None:
-        """Forget the newest keyframe where it was taken before then."""
-        if self.keyframe_stamp_ns() < before_ns:
-            self._keyframe = None
-
-    def keyframe_stamp_ns(self) -> int:
-        """Stamp of the newest keyframe; 0: there is none."""
-        return stamp_ns_from_msg(self._keyframe.header.stamp) if self._keyframe else 0
-
-    def newest_image(self) -> ShownImage:
-        """The image of the newest keyframe, as prompts show it.
-
-        Raises:
-            NoImageError: There is none, or it cannot be decoded.
-        """
-        if self._keyframe is None:
-            msg = (
-                'no image came yet that the model is to be shown (reasoner.show_image): check the '
-                'camera and the keyframe_extractor, which publishes it on `keyframe`'
-            )
-            raise NoImageError(msg)
-        header = self._keyframe.header
-        try:
-            image = shown_image(encoded_image_from_msg(self._keyframe.image))
-        except ImageError as error:
-            msg = f'the newest keyframe cannot be shown to the model: {error}'
-            raise NoImageError(msg) from None
-        return ShownImage(image, stamp_ns_from_msg(header.stamp), header.frame_id)
 
     def request_of(
         self,
@@ -248,51 +201,24 @@ class Arm:
                 goal.candidate_labels = [each.label for each in sampled]
         state = self._described_state(goal.frame_id, now_ns, description, shown)
         question = replace(_question_of(goal, description, state), shown=shown)
-        text_parts = description.frame(goal.frame_id), description.metadata, state
-
-        def more(other: ArmQuestion) -> Question:
-            asked = other.of_task(goal.task, *text_parts)
-            return replace(question, text=asked.text, options=asked.options)
-
+        gripper = None
+        if parts.gripper:
+            text_parts = description.frame(goal.frame_id), description.metadata, state
+            asked = GRIPPER_NEXT.of_task(goal.task, *text_parts)
+            gripper = replace(question, text=asked.text, options=asked.options)
         return KeypointRequest(
             goal.task,
             goal.frame_id,
             tuple(vector_from_msg(point) for point in goal.candidates),
             question,
-            more(GRIPPER_NEXT) if parts.gripper else None,
-            more(ROTATION_NEXT) if parts.rotation else None,
-            self._orientation(goal.frame_id, now_ns, shown) if parts.rotation else None,
+            gripper,
         )
-
-    def check_of(
-        self, task: str, now_ns: int, deltas: Sequence[SemanticDelta], *, show_image: bool = False
-    ) -> tuple[Question, Question]:
-        """Make the questions whether a task is done, and how far it is.
-
-        Args:
-            task: The task, in words.
-            now_ns: The time now [ns].
-            deltas: The deltas, oldest first.
-            show_image: Whether the questions show the newest keyframe.
-
-        Raises:
-            NoImageError: There is no image to show.
-            InputError: Where the arm is is not known, or words for axes do not hold for the
-                camera.
-        """
-        shown, description = self._sight(self.frame_id, deltas, show_image=show_image)
-        state = self._described_state(self.frame_id, now_ns, description, shown)
-        frame_id = description.frame(self.frame_id)
-        text_parts = task, frame_id, description.metadata, state
-        done, progress = (each.of_task(*text_parts) for each in (DONE_NOW, PROGRESS_NOW))
-        done = replace(done, view=description.view, shown=shown, standing=True)
-        return done, replace(done, text=progress.text, options=progress.options)
 
     def _sight(
         self, frame_id: str, deltas: Sequence[SemanticDelta], *, show_image: bool
     ) -> tuple[ShownImage | None, ArmDescription]:
         """The newest image, where it is shown, and the arm as it was then or in the last delta."""
-        shown = self.newest_image() if show_image else None
+        shown = self._images.shown() if show_image else None
         seen_ns = shown.stamp_ns if shown else deltas[-1].stamp_ns if deltas else 0
         return shown, self._describe(frame_id, seen_ns)
 
@@ -378,20 +304,6 @@ class Arm:
         if then and then.frame_id == frame_id:
             return then
         return pose_from_msg(self._pose.pose, frame_id)
-
-    def _orientation(self, frame_id: str, now_ns: int, shown: ShownImage | None) -> Orientation:
-        """Orientation of the end effector, likewise.
-
-        Raises:
-            InputError: It is not known.
-        """
-        pose = self._tool(frame_id, now_ns, shown)
-        try:
-            pose.rotation()
-        except ValueError as error:
-            msg = f'arm.rotation needs the orientation of current_pose: {error}'
-            raise InputError(msg) from None
-        return pose.orientation
 
     def _state(self, frame_id: str, now_ns: int) -> Position:
         """Where the end effector is now, in the frame of the candidates [m]."""

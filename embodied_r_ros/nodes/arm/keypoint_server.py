@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keypoints of the reasoner: the action `predict_keypoint`, and proposals for a standing task.
 
-A request is one question, or several: the position, then the gripper and the rotation. The
-standing task follows what becomes of its proposals at the gate and at the end effector, asks then
-whether the task is done, and puts the next one where it is not. Whatever is published here is a
-proposal, never a command.
+A request is one question, or two: the position, then the gripper. The standing task follows what
+becomes of its proposals at the gate and at the end effector, and puts the next one then. Whatever
+is published here is a proposal, never a command.
 """
 
 from __future__ import annotations
@@ -14,54 +13,54 @@ from queue import Empty, SimpleQueue
 import threading
 from typing import Any, TYPE_CHECKING
 
-from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
+from diagnostic_msgs.msg import DiagnosticStatus
 from embodied_r_msgs.action import PredictKeypoint
 from embodied_r_msgs.msg import Keyframe, KeypointProposal
 from embodied_r_msgs.srv import PredictKeypointOnce
-from embodied_r_ros.arm.proposal import DONE_NOW, PROGRESS_STEPS
 from embodied_r_ros.arm.task import ArmTaskConfig, StandingTask
 from embodied_r_ros.bags.messages import stamp_ns_from_msg, vector_from_msg
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.core.reasoning.gate import excerpt
 from embodied_r_ros.core.reasoning.question import Question, ReasonerConfig, RefusalCode
 from embodied_r_ros.core.reasoning.queue import Outcome, Termination
-from embodied_r_ros.core.types.answers import AnswerKind, Freshness
+from embodied_r_ros.core.types.answers import AnswerKind
 from embodied_r_ros.core.types.geometry import NS_PER_S
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.arm.keypoint_request import (
+    Arm,
     ArmConfig,
     fill_keypoint,
     KeypointOutcome,
-    NoImageError,
     POSITION,
     RequestParts,
 )
 from embodied_r_ros.nodes.frames import follow_tool, Frames
+from embodied_r_ros.nodes.newest_image import NoImageError
 from embodied_r_ros.nodes.question_server import AskingServer
 from sensor_msgs.msg import CameraInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import TypeGuard
+    from collections.abc import Callable
 
     from embodied_r_ros.core.reasoning.question import Listener, Phase
     from embodied_r_ros.core.reasoning.queue import QueuedQuestion
     from embodied_r_ros.core.scene.memory import LiveMemory
-    from embodied_r_ros.core.types.answers import Answer
-    from embodied_r_ros.nodes.arm.keypoint_request import Arm, KeypointRequest
+    from embodied_r_ros.nodes.arm.keypoint_request import KeypointRequest
+    from embodied_r_ros.nodes.newest_image import NewestImage
     from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
     from geometry_msgs.msg import PoseStamped
 
     Deliver = Callable[[Outcome], None]
 
 
+# What the reasoner takes by name, with the group of parameters that each fills.
+GROUPS = {ArmConfig: 'arm', ArmTaskConfig: 'arm'}
+AT_CONFIGURE = frozenset({ArmConfig})
+
 _LOOK_S = 0.1
 _LEAST_S = 0.05  # for the second question
 _EVER_NS = 2**63 - 1
-_DONE, _NOT_DONE = DONE_NOW.options
 _ENDED = {Termination.CANCELLED, Termination.DEACTIVATED}
-_TOO_OLD = {Freshness.STALE, Freshness.REFUSED}
-_OWN_TASK = 'arm.task'
 
 
 def _silent(phase: Phase, text: str) -> None:
@@ -71,20 +70,30 @@ def _silent(phase: Phase, text: str) -> None:
 class KeypointServer:
     """Serves keypoints while the node is configured."""
 
-    def __init__(self, node: SpatialReasoner, arm: Arm, memory: LiveMemory, run_id: str) -> None:
-        """Offer the action and its twin.
+    def __init__(self, node: SpatialReasoner, images: NewestImage, run_id: str) -> None:
+        """Read what the parameters say of the arm.
 
         Args:
             node: The node, whose parameters hold the task, and whose queue takes questions.
-            arm: The arm, as its file and topics describe it.
-            memory: The deltas.
+            images: Of the camera that sees the table, where models are shown them.
             run_id: Names candidates outside of episodes, for their seed.
+
+        Raises:
+            ConfigError: The file of the robot cannot be read.
+        """
+        self._node, self._run_id, self._images = node, run_id, images
+        self._arm = Arm(node.parameters.config(ArmConfig), images=images)
+
+    def offer(self, memory: LiveMemory) -> AskingServer:
+        """Offer the action and its twin; returns what serves them.
+
+        Args:
+            memory: The deltas.
 
         Raises:
             ConfigError: There is a task, and no robot.
         """
-        self._node, self._arm, self._memory = node, arm, memory
-        self._run_id = run_id
+        node, self._memory = self._node, memory
         self._request_scope, self._request_count = (
             '',
             0,
@@ -96,9 +105,8 @@ class KeypointServer:
         self._answers: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._task = StandingTask(self._config())
         self._proposals = node.publisher(KeypointProposal, 'keypoint_proposal', topics.RESULT)
-        self._checks = node.publisher(DiagnosticStatus, topics.TASK_CHECK, topics.RESULT)
         kinds = PredictKeypoint, PredictKeypointOnce
-        self.server = AskingServer(
+        return AskingServer(
             node, kinds, 'predict_keypoint', self._ask, self._fill, _QueuedKeypoint.cancel
         )
 
@@ -116,9 +124,7 @@ class KeypointServer:
         if self._reasoner().show_image:
             keyframe = topics.camera_topic(config.camera or '.', 'keyframe')
             extractor = 'keyframe_extractor'
-            node.subscribe(
-                Keyframe, keyframe, self._arm.take_keyframe, topics.RESULT, sender=extractor
-            )
+            node.subscribe(Keyframe, keyframe, self._images.take, topics.RESULT, sender=extractor)
         node.subscribe(KeypointProposal, 'keypoint_accepted', self._take_accepted, topics.RESULT)
         node.subscribe(DiagnosticStatus, 'keypoint_refused', self._take_refused, topics.RESULT)
         node.every(_LOOK_S, self._look)
@@ -131,7 +137,7 @@ class KeypointServer:
             since_ns: Images from before are forgotten too; None: all are.
         """
         self._forget_proposal()
-        self._arm.forget_keyframes(_EVER_NS if since_ns is None else since_ns)
+        self._images.forget(_EVER_NS if since_ns is None else since_ns)
 
     def _forget_proposal(self) -> None:
         self._round += 1
@@ -139,14 +145,13 @@ class KeypointServer:
         self._task.reset(self._node.now_ns())
 
     def reconfigure(self) -> None:
-        """Take up another task, or again one that is done and was set anew.
+        """Take up another task.
 
         Raises:
             ConfigError: There is a task, and no robot.
         """
         config = self._config()
-        is_again = self._task.is_done and _OWN_TASK in self._node.parameters.newest
-        if is_again or config.task != self._task.config.task:
+        if config.task != self._task.config.task:
             self._forget_proposal()
         self._task.config = config
 
@@ -164,7 +169,7 @@ class KeypointServer:
         if self._had_turn:
             return False
         now_ns, newest_ns = self._node.now_ns(), self._newest_ns()
-        return self._task.wants_check(now_ns, newest_ns) or self._task.wants(now_ns, newest_ns)
+        return self._task.wants(now_ns, newest_ns)
 
     def note_standing_question(self) -> None:
         """Note that the standing question was put."""
@@ -174,12 +179,6 @@ class KeypointServer:
         config = self._node.parameters.config(ArmTaskConfig)
         if config.task and not self._arm.frame_id:
             msg = 'arm.task is set and arm.robot is not: its file tells where keypoints can be'
-            raise ConfigError(msg)
-        if config.rotation and not self._arm.has_rows_of_yaw:
-            msg = (
-                'arm.rotation is set, and the file of arm.robot makes no rows of it: train with '
-                'questions: {rotation: yaw}, or unset it'
-            )
             raise ConfigError(msg)
         return config
 
@@ -207,15 +206,13 @@ class KeypointServer:
         self._task.give_up_late(now_ns, is_asking=not is_idle)
         if not is_idle:
             return
-        if self._task.wants_check(now_ns, newest_ns):
-            self._check(now_ns)
         if self._task.wants(now_ns, newest_ns):
             self._request(now_ns)
 
     def _newest_ns(self) -> int:
         """Stamp of the newest observation; 0: there is none."""
         if self._reasoner().show_image:
-            return self._arm.keyframe_stamp_ns()
+            return self._images.stamp_ns()
         deltas = self._memory.deltas()
         return deltas[-1].stamp_ns if deltas else 0
 
@@ -230,54 +227,6 @@ class KeypointServer:
             self._answers.put(lambda: self._propose(this_round, goal, outcome))
 
         self._ask(goal, deliver, _silent, standing=True)
-
-    def _check(self, now_ns: int) -> None:
-        """Ask whether the task is done, and where it is not, how far it is."""
-        self._had_turn = True
-        self._task.note_check_request(now_ns)
-        deltas, show_image = self._memory.deltas(), self._reasoner().show_image
-        task, this_round = self._task.config.task, self._round
-        try:
-            done, progress = self._arm.check_of(task, now_ns, deltas, show_image=show_image)
-        except (InputError, ConfigError) as error:
-            self._node.log_problem(error)
-            self._task.note_check(now_ns, is_done=False)
-            return
-
-        def take_progress(answer: Answer, outcome: Outcome) -> None:
-            how_far = outcome.answer if outcome.is_completed else None
-            self._answers.put(lambda: self._tell(this_round, answer, how_far))
-
-        def take_done(outcome: Outcome) -> None:
-            answer = outcome.answer
-            known = answer if outcome.is_completed else None
-            if _is_usable(known) and answer.text == _NOT_DONE:
-                self._node.put(progress, lambda end: take_progress(answer, end), _silent)
-            else:
-                self._answers.put(lambda: self._tell(this_round, known, None))
-
-        self._node.put(done, take_done, _silent)
-
-    def _tell(self, this_round: int, done: Answer | None, progress: Answer | None) -> None:
-        """Publish how far the task is; None: there is no answer."""
-        if this_round != self._round:
-            return
-        is_done = _is_usable(done) and done.text == _DONE
-        share = 1.0 if is_done else None
-        if _is_usable(progress):
-            share = PROGRESS_STEPS[progress.option_index]
-        name = 'unknown' if not _is_usable(done) else 'done' if is_done else 'not done'
-        status = DiagnosticStatus(name=name, message=self._task.config.task)
-        values = {
-            'episode_id': self._memory.episode_id,
-            'answer_id': done.id if done else '',
-            'progress': '' if share is None else str(share),
-            'confidence': str(done.confidence) if done else 'nan',
-            'freshness': done.freshness.name if done else 'REFUSED',
-        }
-        status.values = [KeyValue(key=key, value=value) for key, value in values.items()]
-        self._task.note_check(self._node.now_ns(), is_done=is_done)
-        self._checks.publish(status)
 
     def _next_answer(self) -> Callable[[], None] | None:
         try:
@@ -310,7 +259,7 @@ class KeypointServer:
                 self._node.now_ns(),
                 self._memory.deltas(),
                 self._seed(),
-                RequestParts(config.gripper, config.rotation, self._reasoner().show_image),
+                RequestParts(config.gripper, self._reasoner().show_image),
             )
         except NoImageError as error:
             code = RefusalCode.NO_OBSERVATION
@@ -333,39 +282,24 @@ class KeypointServer:
         outcome: Outcome,
         deliver: Deliver,
     ) -> None:
-        """Ask for the rest where a position was chosen. Runs in a thread of the queue."""
-        keypoint = _of_request(request, outcome)
-        chosen = outcome.is_completed and outcome.answer.kind is AnswerKind.CHOICE
-        rest = [name for name in ('gripper', 'rotation') if getattr(request, name) and chosen]
-        self._ask_rest(pending, request, keypoint, rest, deliver)
-
-    def _ask_rest(
-        self,
-        pending: _QueuedKeypoint,
-        request: KeypointRequest,
-        keypoint: KeypointOutcome,
-        rest: Sequence[str],
-        deliver: Deliver,
-    ) -> None:
-        """Ask the rest of the questions of a request, one after the other."""
-        if not rest:
+        """Ask for the gripper where a position was chosen. Runs in a thread of the queue."""
+        keypoint, answer = _of_request(request, outcome), outcome.answer
+        is_chosen = outcome.is_completed and answer.kind is AnswerKind.CHOICE
+        if request.gripper is None or not is_chosen:
             deliver(keypoint)
             return
-        name, answers = rest[0], [keypoint.answer, keypoint.gripper]
         allowed_s = request.question.deadline_s or self._reasoner().deadline_s
-        spent_s = sum(answer.latency_ns for answer in answers if answer) / NS_PER_S
         question = replace(
-            getattr(request, name),
-            deadline_s=max(_LEAST_S, allowed_s - spent_s),
-            standing=keypoint.answer.standing,
+            request.gripper,
+            deadline_s=max(_LEAST_S, allowed_s - answer.latency_ns / NS_PER_S),
+            standing=answer.standing,
         )
 
-        def finish(outcome: Outcome) -> None:
-            if not outcome.is_completed:
-                deliver(_of_request(request, outcome, name))
-                return
-            answered: dict[str, Any] = {name: outcome.answer}
-            self._ask_rest(pending, request, replace(keypoint, **answered), rest[1:], deliver)
+        def finish(end: Outcome) -> None:
+            if end.is_completed:
+                deliver(replace(keypoint, gripper=end.answer))
+            else:
+                deliver(_of_request(request, end, 'gripper'))
 
         pending.put(question, finish, _silent)
 
@@ -389,13 +323,6 @@ class KeypointServer:
 def _of_request(request: KeypointRequest, end: Outcome, part: str = POSITION) -> KeypointOutcome:
     """How a request ended, by the end of one of its questions."""
     return KeypointOutcome(end.termination, end.answer, end.code, end.message, request, part=part)
-
-
-def _is_usable(answer: Answer | None) -> TypeGuard[Answer]:
-    """Tell whether an answer is one of the options, and of a scene that is not long past."""
-    if answer is None or answer.kind is not AnswerKind.CHOICE:
-        return False
-    return answer.freshness not in _TOO_OLD
 
 
 def _reason(outcome: Outcome, message: str) -> str:

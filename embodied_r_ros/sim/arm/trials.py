@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trials in one process: a chooser picks among candidates, and the simulated arm goes there.
 
-Runs of them: a policy that leads the arm, beside those without a model. A run leaves a picture of
-each trial and a report in a folder.
+Runs of them: a policy that leads the arm, beside those without a model. A run leaves a report.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from random import Random
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.candidates import propose_candidates
-from embodied_r_ros.arm.sheets import write_trial_sheet
 from embodied_r_ros.arm.table import seen_things, table_view
 from embodied_r_ros.arm.task import success_rate, Trial, TrialConfig, TrialStep
 from embodied_r_ros.common.files import write_whole
@@ -25,7 +23,7 @@ from embodied_r_ros.core.types.geometry import NS_PER_S
 from embodied_r_ros.core.types.images import encode_image
 from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.sim.arm.tasks import draw_scene, TASKS
-from embodied_r_ros.sim.arm.world import camera_pose, SimulatedArm
+from embodied_r_ros.sim.arm.world import SimulatedArm
 from embodied_r_ros.sim.runs import prepare_run
 
 if TYPE_CHECKING:
@@ -187,11 +185,6 @@ class ClassicalSight:
         self._deltas: list[SemanticDelta] = []
         self._earlier: Keyframe | None = None
 
-    @property
-    def deltas(self) -> tuple[SemanticDelta, ...]:
-        """The deltas so far, oldest first."""
-        return tuple(self._deltas)
-
     def __call__(self, arm: SimulatedArm) -> tuple[SeenThing, ...]:
         """Look, and return where things are."""
         number = len(self._deltas)
@@ -229,32 +222,18 @@ def play(
         config: When it ends.
     """
     steps: list[TrialStep] = []
-    every_s = robot.placing.look_every_s if config.wait_s else 0.0
     while len(steps) < config.max_keypoints and arm.now_s < config.max_s and not arm.is_done():
-        _let_pass(arm, arm.now_s + config.wait_s, sight, every_s)
         tool, things = arm.tool().position, sight(arm)
         seed = f'{episode_id}/{len(steps)}'
         proposals = propose_candidates(things, tool, robot.metadata, robot.candidates, seed)
         candidates = tuple(each.position for each in proposals)
         chosen = chooser.choose(Choice(things, tool, candidates))
-        image = arm.image() if arm.camera else None
-        step = TrialStep(arm.now_s, tool, candidates, chosen.index, chosen.closed, image)
-        steps.append(step)
+        steps.append(TrialStep(arm.now_s, tool, candidates, chosen.index, chosen.closed))
         arm.go(candidates[chosen.index], closed=chosen.closed)
-        _let_pass(arm, None, sight, every_s)
+        while arm.is_busy():
+            arm.advance(arm.now_s + _STEP_S)
         chooser.note_arrival(arm.tool().position, closed=arm.is_closed())
     return Trial(episode_id, arm.task, arm.is_done(), arm.now_s, tuple(steps))
-
-
-def _let_pass(arm: SimulatedArm, until_s: float | None, sight: Sight, every_s: float) -> None:
-    """Let time pass, with a look every so often [s] (0: none); None: until the arm is there."""
-    while arm.is_busy() if until_s is None else arm.now_s < until_s:
-        before_s = arm.now_s
-        arm.advance(before_s + _STEP_S)
-        # Half a step more, because a sum of tenths falls short of what it should be.
-        passed, earlier = (at_s + _STEP_S / 2 for at_s in (arm.now_s, before_s))
-        if every_s and passed // every_s > earlier // every_s:
-            sight(arm)
 
 
 def baseline(
@@ -304,15 +283,12 @@ class ClosedLoopRun:
 
 
 def lead(run: ClosedLoopRun, play: Play, server: ChooserServer | None) -> Iterator[Trial]:
-    """Have every trial led; each leaves its picture.
+    """Have every trial led.
 
     Args:
         run: The trials.
         play: Leads an arm.
         server: Where a chooser answers for the model, it; None: a model does.
-
-    Raises:
-        InputError: A picture cannot be written.
     """
     for plan in run.plans():
         with plan.arm(run.config.camera()) as arm:
@@ -321,8 +297,6 @@ def lead(run: ClosedLoopRun, play: Play, server: ChooserServer | None) -> Iterat
                 trial = play(arm, plan.id, lambda arm=arm: server.note_arrival(arm))  # type: ignore[misc]
             else:
                 trial = play(arm, plan.id, lambda: None)
-        path = run.out / f'trial_{plan.index:05d}.png'
-        write_trial_sheet(path, f'{run.who} chose', trial, run.config.camera(), camera_pose())
         yield trial
 
 

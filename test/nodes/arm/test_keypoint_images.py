@@ -49,13 +49,13 @@ class Eyes(Bench):
         super().__init__(graph, server, reasoner__show_image=True, **parameters)
         graph.active(KeyframeExtractorNode)
         self.camera = Camera(graph)
-        self.heard = self.node._arm
+        self.heard = self.node._images
 
     def show(self, pixels: NDArray[np.uint8]) -> int:
         """Send an image, and wait until the reasoner has its keyframe; returns its stamp."""
         stamp_ns = self.node.now_ns()
         self.camera.send(pixels, stamp_ns)
-        wait_for(lambda: self.heard.keyframe_stamp_ns() == stamp_ns, 'the keyframe')
+        wait_for(lambda: self.heard.stamp_ns() == stamp_ns, 'the keyframe')
         return stamp_ns
 
     def ask(self) -> Any:
@@ -90,10 +90,10 @@ def test_the_newest_image_is_shown_and_nothing_is_told(graph: Graph, server: Cha
 def test_the_tool_is_where_it_was_in_the_image(graph: Graph, server: ChatServer) -> None:
     eyes = Eyes(graph, server)
     eyes.stand((0.05, 0.0, 0.2))
-    pose = eyes.heard._pose
+    pose = eyes.node._keypoints._arm._pose
     stamp_ns = stamp_ns_from_msg(pose.header.stamp)
     eyes.camera.send(view(1), stamp_ns)
-    wait_for(lambda: eyes.heard.keyframe_stamp_ns() == stamp_ns, 'the keyframe')
+    wait_for(lambda: eyes.heard.stamp_ns() == stamp_ns, 'the keyframe')
     eyes.stand(HOME)
     assert eyes.ask().error_code == 0
     assert 'The end effector is at (0.050, 0.000, 0.200).' in server.requests[0].text

@@ -12,10 +12,9 @@ from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from embodied_r_msgs.action import Ask, PredictKeypoint
 from embodied_r_msgs.msg import Answer, EpisodeMark, KeypointProposal, SemanticDelta
 from embodied_r_msgs.srv import PredictKeypointOnce
-from embodied_r_ros.arm.proposal import DONE_NOW, GRIPPER_NEXT, PROGRESS_NOW, ROTATION_NEXT
+from embodied_r_ros.arm.proposal import GRIPPER_NEXT
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.bags.messages import stamp_to_msg
-from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.core.types.deltas import DeltaKind, Item, ItemStatus
 from embodied_r_ros.core.types.deltas import SemanticDelta as Delta
 from embodied_r_ros.core.types.geometry import BODY_FROM_OPTICAL, direction_of_vector
@@ -26,15 +25,12 @@ from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from geometry_msgs.msg import Point, PoseStamped, TransformStamped
 import numpy as np
 import pytest
-from rcl_interfaces.srv import SetParameters
-import yaml
 
 from test.chat_server import ChatServer, RecordedRequest, Script
 from test.nodes.graph import ACTIVATE, CONFIGURE, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from test.nodes.graph import Graph
 
@@ -110,7 +106,7 @@ class Bench:
         msg.header.stamp = stamp_to_msg(ROS_MESSAGES, self.node.now_ns())
         msg.pose.position = Point(x=x, y=y, z=z)
         self.poses.publish(msg)
-        wait_for(lambda: self.node._arm._pose == msg, 'the pose')
+        wait_for(lambda: self.node._keypoints._arm._pose == msg, 'the pose')
 
     def predict(self) -> Any:
         request = PredictKeypointOnce.Request(task='Pick up the red block.', frame_id=FRAME)
@@ -143,7 +139,7 @@ def test_where_the_tool_is_may_come_from_tf(
         hand.header.frame_id, hand.header.stamp = FRAME, stamp
         hand.transform.translation.x, hand.transform.rotation.w = x, 1.0
         _Buffer.hand = hand
-        arm = node._arm
+        arm = node._keypoints._arm
         wait_for(lambda: arm._pose and arm._pose.pose.position.x == x, 'the pose')  # noqa: B023
         assert (arm._pose.header.frame_id, arm._pose.header.stamp) == (FRAME, stamp)
 
@@ -379,150 +375,3 @@ def test_an_episode_begins_the_task_anew(graph: Graph, server: ChatServer) -> No
     bench.see(BLOCK, episode_id='two')
     second = bench.proposals.wait(2)[1]
     assert (first.episode_id, second.episode_id) == ('', 'two')
-
-
-CHECKED = {**TASK, 'arm__check': True}
-
-
-def reach(bench: Bench, proposal: KeypointProposal) -> None:
-    """Accept a proposal, have the arm come there, and see the block again."""
-    bench.accepted.publish(proposal)
-    task = bench.node._keypoints._task
-    wait_for(lambda: task._phase is task._phase.ACCEPTED, 'the acceptance')
-    target = proposal.pose.pose.position
-    while task._phase is task._phase.ACCEPTED:
-        bench.stand((target.x, target.y, target.z))
-    bench.see(BLOCK, episode_id=proposal.episode_id)
-
-
-def test_after_each_keypoint_it_is_asked_whether_the_task_is_done(
-    graph: Graph, server: ChatServer
-) -> None:
-    done = iter('BA')
-    how_far = says('C')
-    server.default = lambda request: (
-        says(next(done))
-        if DONE_NOW.text in request.text
-        else how_far
-        if PROGRESS_NOW.text in request.text
-        else of_block(request)
-    )
-    bench = Bench(graph, server, **CHECKED)
-    checks = graph.inbox(DiagnosticStatus, '/task_check')
-    graph.matched('/task_check')
-    bench.stand(HOME)
-    bench.see(BLOCK)
-    reach(bench, bench.proposals.wait(1)[0])
-    [first] = checks.wait(1)
-    values = {value.key: value.value for value in first.values}
-    assert (first.name, first.message) == ('not done', 'Pick up the red block.')
-    assert (values['progress'], values['freshness']) == ('0.5', 'FRESH')
-    assert values['answer_id']
-    reach(bench, bench.proposals.wait(2)[1])
-    second = checks.wait(2)[1]
-    values = {value.key: value.value for value in second.values}
-    assert (second.name, values['progress']) == ('done', '1.0')
-    requests = len(server.requests)
-    bench.stand(HOME)
-    bench.see(BLOCK)
-    graph.call(SetParameters, '/spatial_reasoner/set_parameters', SetParameters.Request())
-    assert (len(server.requests), len(bench.proposals)) == (requests, 2)
-
-
-def test_a_check_without_an_answer_is_unknown_and_the_task_goes_on(
-    graph: Graph, server: ChatServer
-) -> None:
-    server.default = lambda request: (
-        Script(status=500) if DONE_NOW.text in request.text else of_block(request)
-    )
-    bench = Bench(graph, server, **CHECKED)
-    checks = graph.inbox(DiagnosticStatus, '/task_check')
-    graph.matched('/task_check')
-    bench.stand(HOME)
-    bench.see(BLOCK)
-    reach(bench, bench.proposals.wait(1)[0])
-    assert checks.wait(1)[0].name == 'unknown'
-    bench.stand(HOME)
-    assert bench.proposals.wait(2)
-
-
-def test_the_rotation_is_proposed_where_rows_of_it_were_made(
-    graph: Graph, server: ChatServer, tmp_path: Path
-) -> None:
-    text = shared_path('config', 'robots', 'sawyer_sim.yaml').read_text()
-    own = yaml.safe_load(text)
-    own['questions'] = {**own.get('questions', {}), 'rotation': 'yaw'}
-    file = tmp_path / 'mine.yaml'
-    file.write_text(yaml.safe_dump(own))
-    server.default = lambda request: (
-        says('C')
-        if ROTATION_NEXT.text in request.text
-        else says('B')
-        if GRIPPER_NEXT.text in request.text
-        else of_block(request)
-    )
-    bench = Bench(graph, server, arm__robot=str(file), arm__rotation=True, arm__gripper=True)
-    bench.see(BLOCK)
-    bench.stand(HOME)
-    response = bench.predict()
-    assert response.error_code == 0, response.error_msg
-    proposal = response.proposal
-    assert (proposal.orientation_valid, proposal.gripper_valid) == (True, True)
-    turn = proposal.pose.pose.orientation
-    assert (turn.z, turn.w) == (pytest.approx(0.5**0.5), pytest.approx(0.5**0.5))
-    asked = [request.text for request in server.requests]
-    assert [GRIPPER_NEXT.text in text for text in asked] == [False, True, False]
-    assert 'H. 45 degrees clockwise' in asked[2]
-
-
-def test_a_rotation_without_rows_of_it_is_refused(
-    graph: Graph, server: ChatServer, capfd: pytest.CaptureFixture[str]
-) -> None:
-    given: dict[str, Any] = {
-        'arm__robot': 'sawyer_sim',
-        'arm__rotation': True,
-        'chat__model': 'scripted',
-    }
-    node = graph.add(SpatialReasoner, chat__url=server.url, **given)
-    assert not graph.try_change(node, CONFIGURE)
-    assert 'makes no rows of it' in capfd.readouterr().err
-
-
-@pytest.mark.parametrize('answer', ['A', 'B'])
-def test_a_check_of_what_is_long_past_is_unknown_and_the_task_goes_on(
-    graph: Graph, server: ChatServer, answer: str
-) -> None:
-    said = says(answer)
-    server.default = lambda request: said if DONE_NOW.text in request.text else of_block(request)
-    bench = Bench(graph, server, **CHECKED, reasoner__max_age_s=0.0001)
-    checks = graph.inbox(DiagnosticStatus, '/task_check')
-    graph.matched('/task_check')
-    bench.stand(HOME)
-    bench.see(BLOCK)
-    reach(bench, bench.proposals.wait(1)[0])
-    [status] = checks.wait(1)
-    values = {value.key: value.value for value in status.values}
-    assert (status.name, values['freshness'], values['progress']) == ('unknown', 'STALE', '')
-    assert values['answer_id']
-    bench.stand(HOME)
-    assert bench.proposals.wait(2)
-    assert not any(PROGRESS_NOW.text in request.text for request in server.requests)
-
-
-def test_a_task_that_is_done_begins_again_where_it_is_set_anew(
-    graph: Graph, server: ChatServer
-) -> None:
-    done = says('A')
-    server.default = lambda request: done if DONE_NOW.text in request.text else of_block(request)
-    bench = Bench(graph, server, **CHECKED)
-    task = bench.node._keypoints._task
-    bench.stand(HOME)
-    bench.see(BLOCK)
-    reach(bench, bench.proposals.wait(1)[0])
-    wait_for(lambda: task.is_done, 'the check')
-    assert graph.parameter(bench.node, 'arm.reach_m', 0.03).successful
-    assert task.is_done  # it is another setting
-    assert graph.parameter(bench.node, 'arm.task', TASK['arm__task']).successful
-    bench.stand(HOME)
-    bench.see(BLOCK)
-    assert bench.proposals.wait(2)

@@ -308,7 +308,7 @@ class Prediction:
     """What was said to a question."""
 
     text: str
-    mark: float | None = None  # of a judge; None: not judged
+    mark: float | None = None  # of a judge; None: not marked
 
 
 def read_predictions(path: Path, ids: Collection[str]) -> dict[str, Prediction]:

@@ -29,12 +29,8 @@ from training.data.lines import read_lines
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from embodied_r_ros.core.chat.cache import ReplyCache
 
 Record = Mapping[str, Any]
-JudgedScores = Callable[
-    [str, Sequence['BenchmarkQuestion'], Sequence[str], 'ReplyCache | None'], 'list[float | None]'
-]
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,6 @@ class BenchmarkQuestion:
     wording: str  # as the benchmark asks its models, the options aside
     truth: str | None  # letter, index, number or text; None: not published
     options: tuple[str, ...] = ()  # their texts, without letters; empty: a free question
-    other_truths: tuple[str, ...] | None = None  # that are right as well; None: none are given
     video: VideoPart | None = None
     images: tuple[bytes, ...] = ()  # encoded, in order
     record: Record = field(default_factory=dict)  # as published, without images
@@ -80,8 +75,7 @@ class Benchmark:
     merged_types: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     is_mean_of_types: bool = False  # overall is the mean over types, otherwise over questions
     has_images: bool = False  # they come with the rows
-    # Scores by a judge (folder or URL), who is asked about what the rule alone leaves out.
-    judge_scores: JudgedScores | None = None
+    is_marked: bool = False  # the rule leaves all out: predictions bring marks
 
 
 def different_truths(questions: Sequence[BenchmarkQuestion]) -> list[str]:

@@ -15,13 +15,7 @@ from training.eval.statistics import bootstrap_interval, interval_over_groups
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from embodied_r_ros.core.chat.cache import ReplyCache
-
     from training.eval.benchmarks.questions import Benchmark, BenchmarkQuestion
-
-
-# Scores of questions with their predictions; None: left out.
-ScoreAll = Callable[['Sequence[BenchmarkQuestion]', 'Sequence[str]'], 'list[float | None]']
 
 
 # Answers to questions of one type, to choose from.
@@ -101,7 +95,6 @@ def constant_baseline(
     benchmark: Benchmark,
     questions: Sequence[BenchmarkQuestion],
     constants: Constants,
-    score: ScoreAll,
 ) -> dict[str, Any]:
     """A blind baseline: one answer to all questions of a type, chosen on these very questions.
 
@@ -109,7 +102,6 @@ def constant_baseline(
         benchmark: The benchmark.
         questions: The questions.
         constants: Answers to questions of one type, of which the best one counts.
-        score: Scores predictions.
     """
     groups: dict[str, list[BenchmarkQuestion]] = defaultdict(list)
     for question in questions:
@@ -119,7 +111,7 @@ def constant_baseline(
     for kind, own in sorted(groups.items()):
         best: list[ScoredQuestion] = []
         for constant in constants(own):
-            scores = scored_questions(own, score(own, [constant] * len(own)))
+            scores = scored_questions(own, [benchmark.score(q, constant) for q in own])
             if not best or _total(scores) > _total(best):
                 best, answers[kind] = scores, constant
         scored += best
@@ -163,65 +155,40 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-@dataclass(frozen=True)
-class Scorer:
-    """Scores predictions of one benchmark, by its rule or by its judge."""
+def score_predictions(
+    benchmark: Benchmark,
+    questions: Sequence[BenchmarkQuestion],
+    texts: Mapping[str, str],
+    marks: Mapping[str, float],
+) -> list[float | None]:
+    """Scores of questions, of which those without a prediction are wrong; None: left out.
 
-    benchmark: Benchmark
-    judge: str | None  # folder or URL; None: none
-    cache: ReplyCache | None  # what judges said before
-
-    def score(
-        self, questions: Sequence[BenchmarkQuestion], texts: Sequence[str]
-    ) -> list[float | None]:
-        """Scores of questions with their predictions; None: left out.
-
-        Raises:
-            ModelError: The judge fails.
-        """
-        if self.judge is not None and self.benchmark.judge_scores:
-            return self.benchmark.judge_scores(self.judge, questions, texts, self.cache)
-        return [self.benchmark.score(q, t) for q, t in zip(questions, texts, strict=True)]
-
-    def score_predictions(
-        self,
-        questions: Sequence[BenchmarkQuestion],
-        texts: Mapping[str, str],
-        marks: Mapping[str, float],
-    ) -> list[float | None]:
-        """Scores of questions, of which those without a prediction are wrong.
-
-        Args:
-            questions: The questions.
-            texts: What was said, by their ids.
-            marks: Of a judge who judged before, by their ids.
-
-        Raises:
-            ModelError: The judge fails.
-        """
-        unmarked = [q for q in questions if q.id in texts and q.id not in marks]
-        scores = self.score(unmarked, [texts[question.id] for question in unmarked])
-        known = dict(zip([question.id for question in unmarked], scores, strict=True))
-        known |= {name: mark_score(mark) for name, mark in marks.items()}
-        return [known.get(question.id, 0.0) for question in questions]
+    Args:
+        benchmark: Whose rule counts.
+        questions: The questions.
+        texts: What was said, by their ids.
+        marks: That predictions bring with them, by their ids.
+    """
+    known = {q.id: benchmark.score(q, texts[q.id]) for q in questions if q.id in texts}
+    known |= {name: mark_score(mark) for name, mark in marks.items()}
+    return [known.get(question.id, 0.0) for question in questions]
 
 
-def baselines(scorer: Scorer, questions: Sequence[BenchmarkQuestion]) -> dict[str, Any]:
-    """Blind baselines that need no model but a judge where there is one; empty: it is missing."""
-    benchmark = scorer.benchmark
-    kinds: dict[str, Constants] = {'most_frequent': most_frequent_truth}
-    if benchmark.judge_scores and scorer.judge is None:
-        kinds = {}
-    elif not benchmark.judge_scores:
-        kinds = {'best_constant': benchmark.constants, **kinds}
+def baselines(
+    benchmark: Benchmark, questions: Sequence[BenchmarkQuestion]
+) -> dict[str, dict[str, Any]]:
+    """Blind baselines that need no model; empty: nobody marks them."""
+    if benchmark.is_marked:
+        return {}
+    kinds = {'best_constant': benchmark.constants, 'most_frequent': most_frequent_truth}
     return {
-        name: constant_baseline(benchmark, questions, constants, scorer.score)
+        name: constant_baseline(benchmark, questions, constants)
         for name, constants in kinds.items()
     }
 
 
 def scored_report(
-    scorer: Scorer,
+    benchmark: Benchmark,
     questions: Sequence[BenchmarkQuestion],
     texts: Mapping[str, str],
     errors: Mapping[str, str],
@@ -230,16 +197,16 @@ def scored_report(
     """Scores of predictions, and what became of each question.
 
     Args:
-        scorer: What scores them.
+        benchmark: What scores them.
         questions: Those with a ground truth.
         texts: The predictions, by the id of the question; others are missing, and wrong.
         errors: Why some are missing.
-        marks: Of a judge who judged before.
+        marks: That predictions bring with them.
     """
-    scores = scorer.score_predictions(questions, texts, marks)
+    scores = score_predictions(benchmark, questions, texts, marks)
     scored = scored_questions(questions, scores)
     return {
-        **summary(scorer.benchmark, scored),
+        **summary(benchmark, scored),
         'types': type_figures(scored),
         'missing': sum(question.id not in texts for question in questions),
         'left_out': len(questions) - len(scored),
