@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.data.questions.row import Row
 
 _OPTIONS = {
-    f'--{name.replace("_", "-")}': name
-    for name in ('seed', 'moments', 'test_share', 'maps', 'places')
+    f'--{name.replace("_", "-")}': name for name in ('seed', 'moments', 'test_share', 'maps')
 }
 
 
