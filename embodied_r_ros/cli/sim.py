@@ -5,12 +5,20 @@ from __future__ import annotations
 
 import argparse
 from contextlib import ExitStack
+from dataclasses import replace
 import json
 import re
 import sys
 from typing import Any, TYPE_CHECKING, TypeVar
 
-from embodied_r_ros.cli.arguments import add_settings, given_settings, say, some_path, some_text
+from embodied_r_ros.cli.arguments import (
+    add_settings,
+    given_config,
+    given_settings,
+    say,
+    some_path,
+    some_text,
+)
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.core.reasoning.question import ReasonerConfig
 from embodied_r_ros.data.arm_room import arm_room
@@ -29,15 +37,6 @@ Made = TypeVar('Made')
 _ARM_PROFILE, _ARM_ROBOT = 'embedded-arm', 'sawyer_sim_loop'
 _ROBOT = 'sawyer_sim'  # of anybody else
 
-_INDOOR_OPTIONS = {
-    '--rate': 'rate_hz',
-    '--duration': 'duration_s',
-    '--no-images': 'images',
-    '--kinds': 'kinds',
-    '--returns': 'returns',
-}
-_ARM_OPTIONS = {'--task': 'task', '--rate': 'rate_hz', '--no-images': 'images', '--noise': 'noise'}
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the worlds and their arguments."""
@@ -50,11 +49,8 @@ def _add_indoor(worlds: Any) -> None:
     summary = 'a camera on its way through furnished rooms, one bag per episode'
     indoor = worlds.add_parser('indoor', help=summary, description=summary)
     indoor.set_defaults(world=_indoor)
-    add = indoor.add_argument
     _add_run(indoor)
-    add_settings(indoor, IndoorConfig, _INDOOR_OPTIONS)
-    help_text = 'on the walls, in letters and as QR codes: a text, or a file with one on each line'
-    add('--signs', type=some_text, metavar='FILE_OR_TEXT', help=help_text)
+    add_settings(indoor, {'indoor': IndoorConfig}, ['indoor.duration_s', 'indoor.images'])
 
 
 def _add_arm(worlds: Any) -> None:
@@ -62,7 +58,8 @@ def _add_arm(worlds: Any) -> None:
     arm = worlds.add_parser('arm', help=summary, description=summary)
     arm.set_defaults(world=_arm)
     _add_run(arm)
-    add_settings(arm, SimArmConfig, _ARM_OPTIONS)
+    groups = {'arm': SimArmConfig, 'reasoner': ReasonerConfig}
+    add_settings(arm, groups, ['arm.task', 'arm.images'])
     _add_loop(arm)
 
 
@@ -86,13 +83,6 @@ def _add_loop(arm: argparse.ArgumentParser) -> None:
     add('--robot', type=some_text, metavar='ROBOT', help=help_text)
     help_text = 'how fast time passes, at most, in wall time, 1'
     add('--speed', type=float, default=1.0, metavar='X', help=help_text)
-    budget = f'{ReasonerConfig.token_budget}, where nobody is named as {_ARM_PROFILE} has it'
-    help_text = f'tokens of the scene in a prompt, as the model was trained; {budget}'
-    add('--token-budget', type=int, metavar='N', help=help_text)
-    help_text = (
-        'show the model the camera image, as it was trained, in place of the scene in words'
-    )
-    add('--show-image', action='store_true', help=help_text)
     add('--json', action='store_true', help='print one JSON object')
 
 
@@ -117,9 +107,9 @@ def _indoor(args: argparse.Namespace) -> int:
     from embodied_r_ros.sim.indoor.model import texts_of
 
     width, height = args.size
-    signs = texts_of(args.signs) if args.signs else ()
-    given = given_settings(args, _INDOOR_OPTIONS)
-    config = IndoorConfig(width_px=width, height_px=height, signs=signs, **given)
+    size = {'width_px': width, 'height_px': height}
+    config = given_config(args, 'indoor', IndoorConfig, **size)
+    config = replace(config, signs=tuple(t for sign in config.signs for t in texts_of(sign)))
     _watch(generate(config, args.seed, args.episodes, args.out, args.workers), args.episodes)
     return 0
 
@@ -127,8 +117,7 @@ def _indoor(args: argparse.Namespace) -> int:
 def _arm(args: argparse.Namespace) -> int:
     require_arm()
     width, height = args.size
-    given = given_settings(args, _ARM_OPTIONS)
-    config = SimArmConfig(width_px=width, height_px=height, **given)
+    config = given_config(args, 'arm', SimArmConfig, width_px=width, height_px=height)
     if args.closed_loop:
         return _closed_loop(args, config)
     from embodied_r_ros.sim.arm.demonstrations import generate
@@ -138,10 +127,11 @@ def _arm(args: argparse.Namespace) -> int:
 
 
 def _closed_loop(args: argparse.Namespace, config: SimArmConfig) -> int:
-    if args.show_image and not args.model:
-        msg = '--show-image is for a --model that was trained with images: name one'
+    show_image = given_config(args, 'reasoner', ReasonerConfig).show_image
+    if show_image and not args.model:
+        msg = 'reasoner.show_image is for a --model that was trained with images: name one'
         raise InputError(msg)
-    if not args.images or args.workers > 1 or not 0.01 <= args.speed <= 100:
+    if not config.images or args.workers > 1 or not 0.01 <= args.speed <= 100:
         msg = '--closed-loop needs images, one worker, and a --speed of 0.01 to 100'
         raise InputError(msg)
     try:
@@ -162,7 +152,7 @@ def _closed_loop(args: argparse.Namespace, config: SimArmConfig) -> int:
         run.trial,
         speed=args.speed,
         token_budget=budget,
-        show_image=args.show_image,
+        show_image=show_image,
     )
     with ExitStack() as stack:
         server = stack.enter_context(ChooserServer(who)) if args.chooser else None
@@ -182,9 +172,8 @@ def _leader(args: argparse.Namespace) -> tuple[str, str, int]:
         profile = load_profile(_ARM_PROFILE)
         model = profile.servers['reasoner'].model_argument()
         robot, reasoner = _ARM_ROBOT, dict(profile.reasoner)
-    robot = ROBOTS_OF_TASKS.get(args.task, robot)
-    if args.token_budget is not None:
-        reasoner['token_budget'] = args.token_budget
+    robot = ROBOTS_OF_TASKS.get(given_config(args, 'arm', SimArmConfig).task, robot)
+    reasoner |= given_settings(args, 'reasoner')
     return model, args.robot or robot, ReasonerConfig(**reasoner).token_budget
 
 

@@ -191,7 +191,7 @@ def test_a_demonstration_checks_both_ends_before_it_starts_anything(
 
 @pytest.mark.parametrize('redirect', ['>/dev/full', '>&-'])
 def test_output_that_cannot_be_written_gives_no_traceback(redirect: str) -> None:
-    command = ' '.join([*COMMAND, 'serve', '--list', redirect])
+    command = ' '.join([*COMMAND, 'models', 'list', redirect])
     done = subprocess.run(
         command, shell=True, stderr=subprocess.PIPE, text=True, timeout=TIMEOUT_S, check=False
     )

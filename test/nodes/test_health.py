@@ -127,11 +127,11 @@ def test_report_that_fails_is_an_error_and_hides_no_other(
     graph: Graph, server: ChatServer, fault: str
 ) -> None:
     monitor = Monitor(graph)
-    bad: dict[str, Any] = {'pipeline__late_s': -1.0} if fault == 'setting' else {}
+    bad: dict[str, Any] = {'pipeline__nodes': [1]} if fault == 'setting' else {}
     node = graph.add(SpatialReasoner, chat__url=server.url, chat__model='scripted', **bad)
     if fault == 'setting':
         assert not graph.try_change(node, CONFIGURE)
-        monitor.wait(PIPELINE, ERROR, text='late_s is -1.0')
+        monitor.wait(PIPELINE, ERROR, text='nodes is (1,)')
         monitor.wait(REASONER, ERROR, text='not configured: ')
         return
     graph.change(node, CONFIGURE, ACTIVATE)

@@ -341,7 +341,7 @@ def _parameters(settings: LoopSettings, server: ChatConfig) -> dict[str, dict[st
         'keyframe_extractor': {'queue': 10, 'keyframe': {'max_interval_s': _KEYFRAME_S}},
         'semantic_perceiver': {'perceiver': 'classical'},
         'spatial_reasoner': {
-            'chat': {'url': server.url, 'model': server.model},
+            'chat': {'url': f'{server.url}#{server.model}' if server.model else server.url},
             'arm': arm,
             'reasoner': {
                 'focus': 'never',
