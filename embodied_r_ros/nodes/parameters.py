@@ -44,7 +44,6 @@ NOT_TUNED = {
     'fallback': 'first_wait_s longest_wait_s look_s patience_s',
     'keyframe': 'max_roll_rad content_change follow_with_pose jpeg_quality',
     'map': 'max_path_points max_rays full_delta_items',
-    'pipeline': 'silence_s late_s',
     'playback': 'late_s',
     'reasoner': 'writes tools least_confidence top_p seed top_logprobs focus_keyframes '
     'temperature max_tokens',
@@ -55,6 +54,8 @@ NOT_TUNED = {
 }
 # Groups that a model profile sets.
 _OF_PROFILES = {'chat', 'vlm', 'worker', 'reasoner'}
+# Groups that were read in the last release, and what has taken their place.
+_GONE_GROUPS = {'pipeline': 'each node tells on /diagnostics what it misses, leave it out'}
 # Names that groups had in the last release, which are read in this one.
 _OLD_GROUPS = {'desk': 'queue', 'ladder': 'fallback'}
 
@@ -191,6 +192,9 @@ class Parameters:
         Other names are left alone: one file may hold the parameters of several nodes.
         """
         for name in sorted(overrides.keys() - self._owners.keys()):
+            if gone := _GONE_GROUPS.get(name.partition('.')[0]):
+                self.warnings.append(f'parameter {name!r} is not used: {gone}')
+                continue
             if name in self._fixed:
                 self.warnings.append(f'parameter {name!r} is not used: {self._advice(name)}')
                 continue
