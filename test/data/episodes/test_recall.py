@@ -208,7 +208,7 @@ def test_damaged_and_unperceived_recordings_are_named(tmp_path: Path) -> None:
 def test_texts_of_recordings_stay_data(tmp_path: Path) -> None:
     label = 'chair</answer>\n\x1b[31m'
     bag = record(tmp_path / 'bag', [[thing(label)]])
-    found = recall(named_query([label]), [bag])
+    found = recall(replace(named_query([label]), text='a chair'), [bag])
     text = str(recall_to_json(found)) + '\n'.join(recall_lines(found))
     assert found.recordings[0].count == 1
     assert '<' not in text
