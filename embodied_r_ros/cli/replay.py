@@ -9,7 +9,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.cli.arguments import (
     add_settings,
     check_folder_of,
-    given_settings,
+    given_config,
     say,
     some_path,
     some_text,
@@ -65,13 +65,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Replay a recording, and print what changed; 1: a model failed all questions."""
     _check(args)
+    config = given_config(args, 'reasoner', ReasonerConfig, deadline_s=_DEADLINE_S)
     log = read_answers(args.bag)
     scene = _other_scene(args)
     replays = prepare_replays(log, scene)
     if not replays and not scene:
         msg = f'{args.bag} holds no answer that a model was asked for: record with the reasoner'
         raise InputError(msg)
-    replays, models = _asked_again(args, replays)
+    replays, models = _asked_again(args, replays, config.deadline_s)
     report = replay_report(
         args.bag.resolve().name, episode_id_of(args.bag), replays, models, scene
     )
@@ -116,10 +117,9 @@ def _other_scene(args: argparse.Namespace) -> OtherScene | None:
 
 
 def _asked_again(
-    args: argparse.Namespace, replays: list[Replay]
+    args: argparse.Namespace, replays: list[Replay], deadline_s: float
 ) -> tuple[list[Replay], list[str]]:
     """The questions with the answers of each model, and the names of those."""
-    deadline_s = given_settings(args, 'reasoner').get('deadline_s', _DEADLINE_S)
     models = [model for model in args.model or () if model != _NONE] if replays else []
     for model in models:
         with served_model(model, say) as chat:

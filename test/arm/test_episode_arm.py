@@ -188,7 +188,12 @@ def test_a_layout_is_in_one_split_only(tmp_path: Path, capsys: pytest.CaptureFix
         write_arm_bag(tmp_path / 'c', test, at=camera(), shift_m=0.1),
     ]
     out = tmp_path / 'rows.jsonl'
-    assert main(['questions', *map(str, bags), '--test-share', '0.5', '--out', str(out)]) == 0
+    assert (
+        main(
+            ['questions', *map(str, bags), '--set', 'questions.test_share=0.5', '--out', str(out)]
+        )
+        == 0
+    )
     told = {(row.episode_id, row.split) for row in read_rows(out)}
     assert told == {('a', 'train'), ('c', 'test')}
     assert f'has the layout of scene {train!r} of another split' in capsys.readouterr().err

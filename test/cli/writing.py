@@ -245,7 +245,7 @@ WRITING = {
     ),
     'indoor': Writing(_ROOM, 's/ep*', whole_bag, needs=('embodied_r_ros.sim.indoor.world',)),
     'arm': Writing(
-        'sim arm --episodes 1 --seed 1 --rate 5 --size 64x48 --out OUT/s',
+        'sim arm --episodes 1 --seed 1 --set arm.rate_hz=5 --size 64x48 --out OUT/s',
         's/ep*',
         whole_bag,
         needs=('embodied_r_ros.sim.arm.world',),
