@@ -121,6 +121,8 @@ def _with_settings(parser: argparse.ArgumentParser, arguments: Sequence[str]) ->
     words, rest = [], list(arguments)
     while rest:
         option, has_value, value = rest.pop(0).partition('=')
+        if option == '--map' and verb == 'ask':  # the map is always known
+            continue
         name = _OLD_OPTIONS.get(option)
         if name is None or option in known or '--set' not in known:
             words.append(f'{option}{has_value}{value}')
