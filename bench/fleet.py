@@ -126,7 +126,15 @@ def _bags(args: argparse.Namespace, folder: Path) -> Path:
     size = 'x'.join(map(str, args.size))
     words = f'sim indoor --episodes {args.episodes} --seed {args.seed} --duration {args.duration}'
     code = embodied_r(
-        [*words.split(), '--rate', str(args.rate), '--size', size, '--out', str(folder)]
+        [
+            *words.split(),
+            '--set',
+            f'indoor.rate_hz={args.rate}',
+            '--size',
+            size,
+            '--out',
+            str(folder),
+        ]
     )
     assert code == 0
     return folder

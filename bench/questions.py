@@ -173,7 +173,7 @@ def main(args: argparse.Namespace) -> int:
     files = args.files or [Path('test/questions/plain_development.jsonl')]
     questions = [question for path in files for question in read_questions(path)]
     model = ['--model', args.model] if args.model else ['--profile', args.profile or 'tools']
-    model += ['--no-check'] if args.no_check else []
+    model += ['--set', 'reasoner.check=false'] if args.no_check else []
     with tempfile.TemporaryDirectory() as rooms:
         answers = ask_all(questions, args.footage, Path(rooms), model)
     outcomes = {q.id: outcome(q, answers.get(q.id, {})) for q in questions}

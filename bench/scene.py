@@ -378,7 +378,7 @@ def map_real(
         arguments = ['map', str(bag), '--out', str(out / f'{sequence.name}.json')]
         arguments += ['--picture', str(out / f'{sequence.name}.png')]
         if detector:
-            arguments += ['--perceiver', 'detector', '--detector', str(detector)]
+            arguments += ['--perceiver', 'detector', '--set', f'detector.model={detector}']
         print(f'{sequence.name}: embodied-r {" ".join(arguments)}', flush=True)
         embodied_r(arguments)
 

@@ -34,7 +34,7 @@ from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.demo.client import demo_client
 from embodied_r_ros.nodes.run import NodeProcesses
 from embodied_r_ros.nodes.transport import transport_environment
-from embodied_r_ros.serving.profiles import load_profile, Profile
+from embodied_r_ros.serving.profiles import load_profile, Profile, write_profile
 from embodied_r_ros.serving.servers import ModelServers
 
 from bench.faulty_server import FaultyServer, free_port
@@ -207,8 +207,8 @@ def measure(plan: Plan, folder: Path) -> Record:
 def _start(nodes: NodeProcesses, chat: ChatConfig, folder: Path) -> None:
     nodes.start('keyframe_extractor', {})
     nodes.start('semantic_perceiver', {'perceiver': 'classical'})
-    parameters = {'chat': {'url': chat.url, 'model': chat.model}}
-    nodes.start('spatial_reasoner', {**parameters, 'reasoner': load_profile('embedded').reasoner})
+    profile = write_profile(folder / 'reasoner.yaml', chat, load_profile('embedded').reasoner)
+    nodes.start('spatial_reasoner', {'profile': profile})
     nodes.start('proposal_gate', {})
     nodes.start('episode_recorder', {'bag_dir': str(folder / 'episodes')})
 

@@ -131,9 +131,12 @@ class Improvement:
             InputError: A split is empty.
         """
         if not self.rows.exists():
-            words: Words = ('--no-odometry',) if self.args.no_odometry else ()
+            words: Words = (
+                ('--set', 'classical.use_odometry=false') if self.args.no_odometry else ()
+            )
             words += ('--deltas', self.args.deltas) if self.args.deltas else ()
-            words += ('--maps', '--moments', self.args.moments, '--test-share', 0.2)
+            words += ('--maps', '--set', f'questions.moments={self.args.moments}')
+            words += ('--set', 'questions.test_share=0.2')
             drawn = self.out / 'rows.drawn.jsonl'
             if not drawn.exists():
                 run_step('embodied-r', 'questions', *self.args.bags, '--out', drawn, *words)

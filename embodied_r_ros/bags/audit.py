@@ -179,7 +179,7 @@ class Audit:
             type_name in _IN_ORDER_IF_EXPECTED and is_expected
         )
         self._topics[topic] = _Topic(stamp_of, is_in_order, last_ns=self.begin_ns)
-        self._silences.add_topic(topic, type_name, store)
+        self._silences.add_topic(topic, type_name)
 
     def take(self, topic: str, data: bytes, time_ns: int) -> None:
         """Count a message that is in the bag.
@@ -190,7 +190,7 @@ class Audit:
             time_ns: When it was received [ns].
         """
         self._topics[topic].take(data, time_ns)
-        self._silences.take(topic, data, time_ns)
+        self._silences.take(topic, time_ns)
 
     def note_drops(self, dropped: Mapping[str, int]) -> None:
         """Say how many messages of each topic the disk was too slow for."""

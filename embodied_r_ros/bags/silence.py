@@ -2,33 +2,26 @@
 """Topics that fell silent in an episode, although they had promised to come.
 
 A sensor promises its own rate. What is computed is promised by what it is computed from: keyframes
-by images, deltas by keyframes, answers of a standing question by deltas, answers by questions.
-Memory does not grow with the episode.
+by images, deltas by keyframes. Memory does not grow with the episode.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-import json
 import math
-import struct
-from typing import Any, TYPE_CHECKING
-
-from embodied_r_ros.core.types.answers import is_of_shadow
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rosbags.typesys.store import Typestore
 
 _OWN = 'embodied_r_msgs/msg/'
-_KEYFRAME, _DELTA, _ANSWER = _OWN + 'Keyframe', _OWN + 'SemanticDelta', _OWN + 'Answer'
+_KEYFRAME, _DELTA = _OWN + 'Keyframe', _OWN + 'SemanticDelta'
 _INFO = 'sensor_msgs/msg/CameraInfo'
 _IMAGES = {'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage', _INFO}
 _SENSORS = _IMAGES | {'nav_msgs/msg/Odometry', 'tf2_msgs/msg/TFMessage'}
 _LATCHED = '/tf_static'
-_REFUSED = 3  # Answer.FRESHNESS_REFUSED
 _FEW = 10  # with fewer messages, a topic has no rate
 _PERIODS = 20  # of a sensor, which may be missed
 _LEAST_S = 5.0  # of a silence of a sensor
@@ -126,30 +119,17 @@ class Silences:
         self._begin_ns, self._max_still = begin_ns, max_still
         self._types: dict[str, str] = {}
         self._streams: dict[str, _Stream] = {}
-        self._refusals: dict[str, _Stream] = {}  # of topics of answers: what was answered
         self._fed: dict[str, list[_Stream]] = {}  # what messages of a topic should lead to
-        self._stores: dict[str, Typestore] = {}
-        self._is_standing = False  # whether a standing question is put
-        self._standing_period_s = 0.0
-        self._max_interval_s = 0.0  # of keyframes; 0: none is promised
 
-    def add_topic(self, topic: str, type_name: str, store: Typestore) -> None:
+    def add_topic(self, topic: str, type_name: str) -> None:
         """Announce a topic."""
-        type_name = '' if is_of_shadow(topic) else type_name  # a shadow owes nothing
-        self._types[topic], self._stores[topic] = type_name, store
+        self._types[topic] = type_name
         self._streams[topic] = _Stream(self._begin_ns)
         self._fed.clear()
-        if type_name == _ANSWER:
-            self._refusals[topic] = _Stream(self._begin_ns)
 
-    def take(self, topic: str, data: bytes, time_ns: int) -> None:
+    def take(self, topic: str, time_ns: int) -> None:
         """Take a message of a topic that was added."""
-        kind = self._types[topic]
-        if topic.endswith('/provenance') and kind == 'std_msgs/msg/String':
-            self._take_provenance(data)
         self._streams[topic].take(time_ns)
-        if kind == _ANSWER:
-            self._take_answer(topic, data, time_ns)
         for stream in self._fed_by(topic):
             stream.feed(time_ns)
 
@@ -185,11 +165,7 @@ class Silences:
             ]
         if kind == _DELTA:
             return self._owed_texts(silences, 5 * stream.period_s(), 'keyframes')
-        if kind != _ANSWER:
-            return []
-        slack_s = max(5 * stream.period_s(), self._standing_period_s)
-        texts = self._owed_texts(silences, slack_s, 'deltas for the standing question')
-        return texts + self._refusal_texts(self._refusals[topic].silences(now_ns))
+        return []
 
     def _sensor_texts(self, period_s: float, silences: Sequence[_Silence]) -> list[str]:
         limit_s = max(_LEAST_S, _PERIODS * period_s)
@@ -206,17 +182,8 @@ class Silences:
             if _is_owed(each, slack_s)
         ]
 
-    def _refusal_texts(self, silences: Sequence[_Silence]) -> list[str]:
-        return [
-            f'{self._when(each)}: {each.inputs} questions were asked and refused'
-            for each in silences
-            if each.inputs >= _SEVERAL and each.fed_s > _FED_S
-        ]
-
     def _still_limit_s(self, now_ns: int, *, is_over: bool) -> float:
         """How long images may come without a keyframe [s]."""
-        if self._max_interval_s:
-            return max(_LEAST_S, 3 * self._max_interval_s)
         duration_s = (now_ns - self._begin_ns) / _NS
         return max(_LEAST_STILL_S, self._max_still * duration_s) if is_over else math.inf
 
@@ -239,9 +206,7 @@ class Silences:
         other_kind = self._types[other]
         if kind in _IMAGES and other_kind == _KEYFRAME:
             return self._is_camera_of(topic, other)
-        if kind == _KEYFRAME:
-            return other_kind == _DELTA
-        return kind == _DELTA and other_kind == _ANSWER and self._is_standing
+        return kind == _KEYFRAME and other_kind == _DELTA
 
     def _is_camera_of(self, topic: str, keyframe: str) -> bool:
         """Tell by namespaces whether keyframes are those of a topic of images."""
@@ -250,48 +215,12 @@ class Silences:
         inside = [name for name in cameras if name.startswith(namespace)]
         return topic in (inside or cameras)
 
-    def _take_answer(self, topic: str, data: bytes, time_ns: int) -> None:
-        try:
-            answer: Any = self._stores[topic].deserialize_cdr(data, _ANSWER)
-            is_refused = answer.freshness == _REFUSED
-        except Exception:  # of another version: nothing is known of it
-            return
-        if is_refused:
-            self._refusals[topic].feed(time_ns)
-        else:
-            self._refusals[topic].take(time_ns)
-
-    def _take_provenance(self, data: bytes) -> None:
-        """Take what nodes promise by their parameters."""
-        parameters = _parameters(data)
-        if isinstance(question := parameters.get('standing_question'), str):
-            self._is_standing = bool(question)
-            self._fed.clear()
-            rate_hz = parameters.get('standing_rate_hz')
-            if isinstance(rate_hz, (int, float)) and rate_hz > 0:
-                self._standing_period_s = 5 / rate_hz
-        interval_s = parameters.get('keyframe.max_interval_s')
-        if isinstance(interval_s, (int, float)):
-            self._max_interval_s = float(interval_s)
-
 
 def _is_owed(silence: _Silence, slack_s: float) -> bool:
     """Tell whether what went in should have led to something."""
     has_waited = silence.owed_s > max(_LONGEST_WORK_S, slack_s)
     has_several = silence.inputs >= _SEVERAL and silence.fed_s > max(_FED_S, slack_s)
     return has_waited or has_several
-
-
-def _parameters(data: bytes) -> Mapping[str, Any]:
-    """Parameters in a serialised std_msgs/String of provenance; none where it is none."""
-    try:
-        order = '<' if data[1] & 1 else '>'
-        [length] = struct.unpack_from(f'{order}I', data, 4)
-        content = json.loads(data[8 : 8 + length].rstrip(b'\x00'))
-        parameters = content['parameters']
-    except (ValueError, TypeError, KeyError, IndexError, struct.error, RecursionError):
-        return {}
-    return parameters if isinstance(parameters, dict) else {}
 
 
 def without(problems: Mapping[str, str], known: Sequence[str]) -> list[str]:

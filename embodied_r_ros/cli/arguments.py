@@ -1,26 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several verbs share: types of arguments, lines for people, progress over images."""
+"""What several verbs share: types of arguments, `--set`, lines for people, progress."""
 
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
+from dataclasses import dataclass
+import difflib
+from functools import partial
 import math
 from pathlib import Path
 import sys
-from typing import Any, TYPE_CHECKING
+from typing import Any, TYPE_CHECKING, TypeVar
 
 from embodied_r_ros.bags.depth import DepthConfig
 from embodied_r_ros.bags.sources import DepthSource
 from embodied_r_ros.common.errors import ConfigError, InputError
-from embodied_r_ros.common.settings import setting_infos
+from embodied_r_ros.common.settings import config_from_mapping, setting, setting_infos, Settings
 from tqdm import tqdm
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from embodied_r_ros.common.settings import Settings
     from embodied_r_ros.core.types.images import StampedImage
+
+Config = TypeVar('Config', bound=Settings)
+_SWITCH = {'true': True, 'false': False}
 
 
 def some_text(text: str) -> str:
@@ -72,32 +77,135 @@ def some_seconds(text: str) -> float:
     return value
 
 
-def add_settings(parser: ArgumentParser, kind: type[Settings], options: Mapping[str, str]) -> None:
-    """Declare options of a verb as the settings that they fill are declared.
+@dataclass(frozen=True)
+class SourceConfig(Settings):
+    """How images of a source come, and where their depth comes from."""
+
+    rate_hz: float = setting(
+        0.0,
+        "images per second instead of the source's own times [Hz]; 0: these",
+        between=(0, 1000),
+    )
+    depth_topic: str = setting('', 'registered depth; none: none; empty: that beside the images')
+    depth_unit_m: float = setting(0.001, 'step of depth of integers [m]', between=(1e-6, 1))
+
+
+@dataclass(frozen=True)
+class GivenSetting:
+    """A setting of the command line."""
+
+    group: str
+    name: str
+    value: Any
+
+
+def add_settings(
+    parser: ArgumentParser, groups: Mapping[str, type[Settings]], options: Sequence[str] = ()
+) -> None:
+    """Declare what fills the settings of a verb: `--set`, and options for the usual ones.
 
     Args:
         parser: Of the verb.
-        kind: Class of the settings.
-        options: The setting of each option; the option of one that is on turns it off.
+        groups: Classes of the settings, by their group.
+        options: Settings with an option of their own, as 'group.name'; that of one that is on
+            turns it off.
     """
-    infos, defaults = setting_infos(kind), kind()
-    for option, name in options.items():
-        info, default = infos[name], getattr(defaults, name)
-        text = info.description.replace('%', '%%')
-        if isinstance(default, bool):
-            action, text = ('store_false', f'off: {text}') if default else ('store_true', text)
-            parser.add_argument(option, dest=name, action=action, help=text)
-            continue
-        named = f'{text} (default: %(default)s)' if default != '' else text
-        more = {'choices': info.choices} if info.choices else {'metavar': name.upper()}
-        parser.add_argument(
-            option, dest=name, type=type(default), default=default, help=named, **more
+    for text in options:
+        _add_option(parser, groups, text)
+    examples = ', '.join(f'{group}.{name}' for group, name in _names(groups))
+    parser.add_argument(
+        '--set',
+        dest='settings',
+        action='append',
+        default=[],
+        type=partial(_given_setting, dict(groups)),
+        metavar='NAME=VALUE',
+        help=f'another setting, as of the nodes; repeat for more. Known: {examples}',
+    )
+
+
+def _add_option(parser: ArgumentParser, groups: Mapping[str, type[Settings]], text: str) -> None:
+    group, _, name = text.partition('.')
+    default, info = getattr(groups[group](), name), setting_infos(groups[group])[name]
+    about = info.description.replace('%', '%%')
+    word = name.removesuffix('_s').removesuffix('_hz').replace('_', '-')
+    add = partial(parser.add_argument, dest='settings', default=[])
+    if isinstance(default, bool):
+        option, about = (f'--no-{word}', f'off: {about}') if default else (f'--{word}', about)
+        add(
+            option, action='append_const', const=GivenSetting(group, name, not default), help=about
         )
+        return
+    add(
+        f'--{word}',
+        action='append',
+        type=partial(_given_value, dict(groups), group, name),
+        metavar=f'{{{",".join(info.choices)}}}' if info.choices else name.upper(),
+        help=about if default == '' else f'{about} (default: {default})',
+    )
 
 
-def given_settings(args: Namespace, options: Mapping[str, str]) -> dict[str, Any]:
-    """The settings that the options fill, by name."""
-    return {name: getattr(args, name) for name in options.values()}
+def _names(groups: Mapping[str, type[Settings]]) -> list[tuple[str, str]]:
+    return [(group, name) for group, kind in groups.items() for name in setting_infos(kind)]
+
+
+def _given_setting(groups: Mapping[str, type[Settings]], text: str) -> GivenSetting:
+    """A setting as NAME=VALUE.
+
+    Raises:
+        ArgumentTypeError: There is no such setting, or the value is not allowed.
+    """
+    name, has_value, value = text.partition('=')
+    known = ['.'.join(each) for each in _names(groups)]
+    if not has_value or name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f'did you mean {near[0]}?' if near else f'known: {", ".join(known)}'
+        msg = f'{text!r} is no setting of this verb, expected NAME=VALUE: {hint}'
+        raise ArgumentTypeError(msg)
+    group, _, name = name.partition('.')
+    return _given_value(groups, group, name, value)
+
+
+def _given_value(
+    groups: Mapping[str, type[Settings]], group: str, name: str, text: str
+) -> GivenSetting:
+    kind = groups[group]
+    default = getattr(kind(), name)
+    try:
+        value: Any = tuple(text.split(',')) if isinstance(default, tuple) else text
+        if isinstance(default, bool):
+            value = _SWITCH[text.lower()]
+        elif isinstance(default, (int, float)):
+            value = type(default)(text)
+    except (KeyError, ValueError):
+        expected = 'true or false' if isinstance(default, bool) else type(default).__name__
+        msg = f'{group}.{name} is {text!r}: expected {expected}'
+        raise ArgumentTypeError(msg) from None
+    return GivenSetting(group, name, value)
+
+
+def given_settings(args: Namespace, group: str) -> dict[str, Any]:
+    """The settings of a group that the command line gives, by name."""
+    return {each.name: each.value for each in args.settings if each.group == group}
+
+
+def given_config(args: Namespace, group: str, kind: type[Config], **others: Any) -> Config:
+    """The settings of a group as the command line gives them.
+
+    Args:
+        args: The arguments.
+        group: Its name.
+        kind: Its class.
+        **others: Settings that hold where none are given.
+
+    Raises:
+        InputError: One is not allowed.
+    """
+    try:
+        return config_from_mapping(kind, {**others, **given_settings(args, group)})
+    except ConfigError as error:
+        msg = f'--set {group}.{error}'
+        raise InputError(msg) from None
 
 
 def say(line: str) -> None:
@@ -122,31 +230,20 @@ def check_folder_of(file: Path | None) -> None:
         raise InputError(msg)
 
 
-def add_depth_arguments(parser: ArgumentParser) -> None:
-    """Declare where the depth of a source comes from."""
-    parser.add_argument(
-        '--depth-topic',
-        default='',
-        metavar='TOPIC',
-        help='registered depth of a bag; none: use none; default: the one beside the images',
-    )
-    parser.add_argument(
-        '--depth-unit',
-        type=float,
-        default=0.001,
-        metavar='M',
-        help='what one step of depth of integers is [m] (default %(default)s)',
-    )
-
-
 def depth_source(args: Namespace) -> DepthSource:
     """Where depth comes from, by the arguments.
 
     Raises:
         InputError: The unit is none.
     """
-    try:
-        return DepthSource(args.depth_topic, DepthConfig(args.depth_unit))
-    except ConfigError as error:
-        msg = f'--depth-unit {args.depth_unit:g}: {error}'
-        raise InputError(msg) from None
+    config = given_config(args, 'source', SourceConfig)
+    return DepthSource(config.depth_topic, DepthConfig(config.depth_unit_m))
+
+
+def rate_of(args: Namespace) -> float | None:
+    """The rate of images that the arguments give [Hz]; None: the source's own times.
+
+    Raises:
+        InputError: It is none.
+    """
+    return given_config(args, 'source', SourceConfig).rate_hz or None

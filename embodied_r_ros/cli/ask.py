@@ -14,9 +14,11 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.apps.sheet import write_place_picture
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.cli.arguments import (
+    add_settings,
+    given_settings,
     image_progress,
+    rate_of,
     say,
-    some_count,
     some_path,
     some_seconds,
     some_text,
@@ -24,9 +26,12 @@ from embodied_r_ros.cli.arguments import (
 from embodied_r_ros.cli.perceiver import (
     add_perceiver_arguments,
     choose_perceiver,
+    given_chat,
+    PERCEIVER_GROUPS,
     perceiver_key,
     perceiver_of,
     refuse_options_of_images,
+    SOURCE_GROUPS,
 )
 from embodied_r_ros.common.errors import EmbodiedRError, InputError, ModelError
 from embodied_r_ros.common.files import make_empty_folder
@@ -50,7 +55,7 @@ from embodied_r_ros.data.episodes.offline import (
 )
 from embodied_r_ros.data.episodes.perception_cache import PerceptionCache
 from embodied_r_ros.data.episodes.question_list import ask_list, ListedQuestion, read_question_list
-from embodied_r_ros.data.episodes.recall import named_query, Order, read_query, recall
+from embodied_r_ros.data.episodes.recall import read_query, recall
 from embodied_r_ros.data.episodes.recall_report import (
     answer_line,
     ask_each,
@@ -109,28 +114,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='DIR',
         help='with --episodes, folder for the keyframes that show it',
     )
-    help_text = 'with --episodes, what to look for, by its own name; repeat for several'
-    add('--thing', action='append', default=[], type=some_text, metavar='NAME', help=help_text)
-    help_text = 'with --episodes, what it is to be near'
-    add('--near', action='append', default=[], type=some_text, metavar='NAME', help=help_text)
-    sight = parser.add_mutually_exclusive_group()
-    for order in (Order.FIRST, Order.LAST):
-        help_text = f'with --episodes, show the {order.value} sights of it'
-        sight.add_argument(
-            f'--{order.value}', dest='order', action='store_const', const=order, help=help_text
-        )
     add('--topic', help='image topic of a bag, or stream of a folder, of several')
-    add(
-        '--rate',
-        type=float,
-        metavar='HZ',
-        help='images per second instead of the own times of SOURCE',
-    )
-    add(
-        '--map',
-        action='store_true',
-        help='says nothing any more: the landmark map of SOURCE is always known',
-    )
     add(
         '--show-image',
         action='store_true',
@@ -142,17 +126,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='PNG',
         help='of a question with --show-image for a point or a box: the image with the answer',
     )
-    add('--temperature', type=float, help='0: greedy; default: as the profile of the model')
-    add(
-        '--max-tokens',
-        type=some_count,
-        metavar='N',
-        help='tokens that reasoning and answer may have; default: as the profile of the model, '
-        f'else {ReasonerConfig.max_tokens}',
-    )
     add('--deadline', type=some_seconds, metavar='S', help='time per answer [s], default 30')
-    add('--no-check', action='store_true', help="take a model's answer as it comes")
-    add('--no-cache', action='store_true', help='perceive anew, and keep nothing of it')
     add('--json', action='store_true', help='print one JSON object')
     add_perceiver_arguments(
         parser,
@@ -160,6 +134,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f'model profile whose reasoner answers (default: {USUAL}: the small model where it is '
         'installed, else tools); with --perceiver vlm or fused also whose perceiver is asked',
     )
+    add_settings(parser, {**SOURCE_GROUPS, **PERCEIVER_GROUPS, 'reasoner': ReasonerConfig})
 
 
 def main(args: argparse.Namespace) -> int:
@@ -169,18 +144,18 @@ def main(args: argparse.Namespace) -> int:
     _check_model(args)
     if args.episodes:
         return _ask_recordings(args, listed[0].question)
-    if args.out or args.thing or args.near or args.order:
-        msg = '--out, --thing, --near, --first and --last are for what is looked for in many '
-        msg += 'recordings: give --episodes too, or leave them out'
+    if args.out:
+        msg = '--out is for what is looked for in many '
+        msg += 'recordings: give --episodes too, or leave it out'
         raise InputError(msg)
     config, sight = _config(args), _sight(args)
     scene = None if args.show_image else sight.recall(args.source)
     if not scene and (args.show_image or not sight.reads_deltas(args.source)):
-        check_source(args.source, args.topic, args.rate)
+        check_source(args.source, args.topic, rate_of(args))
     with _reasoner(args) as chat:
         if args.show_image:
             scene = RecordingScene(())
-            shown = newest_image(args.source, args.topic, args.rate, image_progress)
+            shown = newest_image(args.source, args.topic, rate_of(args), image_progress)
             listed = [one.with_image(shown) for one in listed]
         scene = scene or sight.see(args.source, image_progress)
         asker = SceneAsker(scene, chat, config)
@@ -234,8 +209,9 @@ def _sent(args: argparse.Namespace) -> Iterator[tuple[str, ChatConfig | None]]:
     yield 'text', reasoner
     if args.show_image:
         yield 'keyframes', reasoner
-    if args.url or args.perceiver in {'vlm', 'fused'}:
-        yield 'keyframes', ChatConfig(args.url) if args.url else clients.get('perceiver')
+    chat = given_chat(args)
+    if chat or args.perceiver in {'vlm', 'fused'}:
+        yield 'keyframes', chat or clients.get('perceiver')
 
 
 def _config(args: argparse.Namespace) -> ReasonerConfig:
@@ -243,10 +219,7 @@ def _config(args: argparse.Namespace) -> ReasonerConfig:
     return reasoner_config(
         args.model or '',
         args.profile or ('' if args.model else USUAL),
-        temperature=args.temperature,
-        max_tokens=args.max_tokens,
-        deadline_s=args.deadline,
-        check=False if args.no_check else None,
+        **{'deadline_s': args.deadline, **given_settings(args, 'reasoner')},
     )
 
 
@@ -273,7 +246,7 @@ def _sight(args: argparse.Namespace) -> Seer:
         BagError: The bag is damaged.
     """
     is_recorded = {None: None, 'recorded': True}.get(args.perceiver, False)
-    sight = Seer(is_recorded=is_recorded, topic=args.topic, rate_hz=args.rate)
+    sight = Seer(is_recorded=is_recorded, topic=args.topic, rate_hz=rate_of(args))
     seer = argparse.Namespace(**vars(args))
     if args.perceiver not in {'vlm', 'fused'}:
         seer.profile = None  # it says who answers
@@ -285,8 +258,6 @@ def _sight(args: argparse.Namespace) -> Seer:
         return sight
     seer.perceiver = args.perceiver or 'auto'
     seer.why = choose_perceiver(seer)  # said where images are perceived
-    if args.no_cache:
-        return replace(sight, make_perceiver=partial(perceiver_of, seer))
     return replace(
         sight,
         make_perceiver=partial(perceiver_of, seer),
@@ -302,7 +273,7 @@ def _check_options_of_images(args: argparse.Namespace) -> None:
         InputError: One is given.
         BagError: The bag is damaged.
     """
-    values = {'--topic': args.topic, '--rate': args.rate}
+    values = {'--topic': args.topic, 'source.rate_hz': rate_of(args)}
     given = [name for name, value in values.items() if value is not None]
     if not given or args.show_image:  # an image that is shown is read from a topic
         return
@@ -334,11 +305,11 @@ def _ask_recordings(args: argparse.Namespace, question: Question) -> int:
             one is printed.
         ModelError: The server has gone; what it answered until then is printed.
     """
-    of_images = args.topic or args.rate is not None or args.perceiver
+    of_images = args.topic or args.perceiver or given_settings(args, 'source')
     has_model = bool(args.model or args.profile)
     is_for_model = args.option and not has_model
     if of_images or is_for_model:
-        msg = '--episodes reads what was recorded: --topic, --rate and --perceiver do not go '
+        msg = '--episodes reads what was recorded: --topic, source.* and --perceiver do not go '
         msg += 'with it, and options are for a model (--model or --profile)'
         raise InputError(msg)
     bags = find_bags([args.source])
@@ -380,13 +351,11 @@ def _answers(
 def _query_of(args: argparse.Namespace, question: Question) -> RecallQuery | None:
     """What is looked for without a model; None: that is for the model alone."""
     try:
-        named = named_query(args.thing, args.near) if args.thing else None
-        query = named or read_query(question.text, args.near)
+        return read_query(question.text)
     except InputError:
-        if not (args.model or args.profile) or args.out or args.near:
+        if not (args.model or args.profile) or args.out:
             raise
         return None
-    return replace(query, text=question.text, order=args.order or query.order)
 
 
 def _look(

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_sources
 from embodied_r_ros.cli.arguments import (
-    add_depth_arguments,
     add_settings,
-    depth_source,
-    given_settings,
+    given_config,
     some_path,
     some_text,
 )
 from embodied_r_ros.cli.fleet import (
     add_fleet_arguments,
     fleet_config,
+    FLEET_GROUPS,
     local_paths,
     work_on_fleet,
 )
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.data.episodes.collect_jobs import CollectedBag
     from embodied_r_ros.data.episodes.fleet_ray import FleetConfig
 
-_OPTIONS = {f'--{name}': name for name in ('images', 'perceiver', 'profile', 'topic')}
+_OPTIONS = ['collect.perceiver', 'collect.profile', 'collect.topic']
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,27 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='folder of the episodes; what a run before has finished in it is skipped',
     )
     add('--jobs', type=int, default=1, metavar='N', help='bags at the same time, 1')
-    add_settings(parser, CollectConfig, _OPTIONS)
-    add_depth_arguments(parser)
+    add_settings(parser, {'collect': CollectConfig, **FLEET_GROUPS}, _OPTIONS)
     add('--force', action='store_true', help='collect bags that fail their audit too')
-    add(
-        '--detector',
-        type=some_text,
-        metavar='FILE',
-        help='ONNX or TFLite file, for --perceiver detector (default: what was fetched)',
-    )
     add_fleet_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     """Collect; each episode is a line on stdout, and at the end stderr has the failures."""
-    depth = depth_source(args)
-    config = CollectConfig(
-        **given_settings(args, _OPTIONS),
-        depth_topic=depth.topic,
-        depth_unit_m=depth.config.unit_m,
-        detector=args.detector or '',
-    )
+    config = given_config(args, 'collect', CollectConfig)
     if fleet := fleet_config(args):
         return _collect_fleet(args, config, fleet)
     bags = find_sources(local_paths(args.bags))

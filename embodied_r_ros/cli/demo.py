@@ -8,14 +8,16 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.cli.arguments import (
-    add_depth_arguments,
+    add_settings,
     depth_source,
+    given_settings,
     say,
     some_path,
-    some_text,
+    SourceConfig,
 )
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.common.files import shared_path
+from embodied_r_ros.core.perception.detector import DetectorConfig
 from embodied_r_ros.core.reasoning.question import Question, question_problem
 
 if TYPE_CHECKING:
@@ -27,14 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     parser.add_argument('--source', type=some_path, help='video, folder of images, or bag')
     parser.add_argument('--topic', help='image topic of a bag, or stream of a folder, of several')
-    parser.add_argument(
-        '--detector',
-        type=some_text,
-        metavar='FILE',
-        help='ONNX or TFLite file that names things, or several with commas (default: what '
-        '`embodied-r models fetch` got, where --source is given)',
-    )
-    add_depth_arguments(parser)
     # Both go into one list, in order: an option belongs to the question before it.
     parser.add_argument(
         '--question',
@@ -55,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='an option of the question before it; repeat, one each',
     )
     parser.add_argument('--out', type=some_path, required=True, help='new or empty folder')
+    add_settings(parser, {'source': SourceConfig, 'detector': DetectorConfig})
 
 
 def main(args: argparse.Namespace) -> int:
@@ -107,8 +102,8 @@ def _questions(words: Iterable[tuple[str, str]]) -> tuple[Question, ...]:
 
 def _perceiver(args: argparse.Namespace) -> dict[str, Any]:
     """Parameters of the perceiver: rendered things have no names, real ones get them."""
-    if args.detector:
-        return {'perceiver': 'detector', 'detector': {'model': str(args.detector)}}
+    if detector := given_settings(args, 'detector'):
+        return {'perceiver': 'detector', 'detector': detector}
     return {'perceiver': 'auto' if args.source else 'classical'}
 
 

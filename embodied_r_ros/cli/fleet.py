@@ -10,7 +10,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.cli.arguments import some_count, some_text
+from embodied_r_ros.cli.arguments import given_config, given_settings, some_text
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.data.episodes.fleet import FleetLog
 from embodied_r_ros.data.episodes.fleet_ray import FleetConfig, run_fleet
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Sequence
 
+    from embodied_r_ros.common.settings import Settings
     from embodied_r_ros.data.episodes.fleet import FleetStage, RecordingStatus
     from embodied_r_ros.data.episodes.manifest import FleetRecording
 
 _LOG = logging.getLogger(__name__)
-_RAY_OPTIONS = ('actors', 'gpus', 'attempts', 'retry_failed')  # beside --ray
+FLEET_GROUPS: dict[str, type[Settings]] = {'fleet': FleetConfig}
 
 
 def add_fleet_arguments(parser: ArgumentParser) -> None:
-    """Declare where a fleet is worked on, and how often what fails is tried."""
+    """Declare where a fleet is worked on."""
     group = parser.add_argument_group(
         'fleets of recordings',
         'With --ray, a SOURCE may also be a list (.txt) of paths and URLs, or a URL that fsspec '
@@ -42,22 +43,6 @@ def add_fleet_arguments(parser: ArgumentParser) -> None:
         metavar='ADDRESS|local',
         help='work on Ray: of this machine alone (local), or the cluster at an address',
     )
-    add(
-        '--actors', type=some_count, metavar='N', help='recordings at once (default: one per core)'
-    )
-    add(
-        '--gpus',
-        type=float,
-        metavar='N',
-        help='GPUs for each of them, or its share of one (default: none)',
-    )
-    add(
-        '--attempts',
-        type=some_count,
-        metavar='N',
-        help='after which a recording is given up, and left out by later runs (default: 2)',
-    )
-    add('--retry-failed', action='store_true', help='try again what was given up')
 
 
 def fleet_config(args: Namespace) -> FleetConfig | None:
@@ -66,14 +51,11 @@ def fleet_config(args: Namespace) -> FleetConfig | None:
     Raises:
         InputError: An option needs --ray.
     """
-    values = {name: getattr(args, name) for name in _RAY_OPTIONS}
-    given = {
-        name: value for name, value in values.items() if value is not None and value is not False
-    }
+    given = given_settings(args, 'fleet')
     if args.ray:
-        return FleetConfig(args.ray, **given)
+        return given_config(args, 'fleet', FleetConfig, address=args.ray)
     if given:
-        msg = f'--{next(iter(given)).replace("_", "-")} is for --ray: give it too, or leave it out'
+        msg = f'fleet.{next(iter(given))} is for --ray: give it too, or leave it out'
         raise InputError(msg)
     return None
 
@@ -97,8 +79,11 @@ def settings_of(args: Namespace, *others: str) -> str:
         args: All.
         others: Names of those that do not count, beside those of fleets.
     """
-    left_out = {'run', 'out', 'ray', *_RAY_OPTIONS, *others}
+    left_out = {'run', 'out', 'ray', 'settings', *others}
     values = {name: value for name, value in vars(args).items() if name not in left_out}
+    for one in args.settings:
+        if one.group != 'fleet':
+            values[f'{one.group}.{one.name}'] = one.value
     return json.dumps(values, indent=1, sort_keys=True, default=str) + '\n'
 
 

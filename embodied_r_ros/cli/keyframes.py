@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.cli.arguments import (
-    add_depth_arguments,
+    add_settings,
     depth_source,
+    given_config,
     image_progress,
+    rate_of,
     some_path,
 )
+from embodied_r_ros.cli.perceiver import SOURCE_GROUPS
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.keyframes.budget import evaluate_images
 from embodied_r_ros.core.keyframes.selector import Evaluation, KeyframeConfig
@@ -21,6 +23,7 @@ from embodied_r_ros.data.episodes.contents import has_keyframes_alone
 from embodied_r_ros.data.episodes.offline import recorded_keyframes
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterable, Iterator
 
 _HEADING = '   image        time   compared   overlap  inliers  reason\n'
@@ -28,52 +31,27 @@ _HEADING = '   image        time   compared   overlap  inliers  reason\n'
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
-    defaults = KeyframeConfig()
     parser.add_argument(
         'source', type=some_path, metavar='SOURCE', help='video, folder of images, or bag'
     )
     parser.add_argument('--topic', help='image topic of a bag, or stream of a folder, of several')
     parser.add_argument(
-        '--rate',
-        type=float,
-        metavar='HZ',
-        help='images per second instead of the own times of a folder (else 10) or video',
-    )
-    add_depth_arguments(parser)
-    parser.add_argument(
         '--all-frames', action='store_true', help='list every image, not only the keyframes'
     )
     parser.add_argument('--json', action='store_true', help='one JSON object per line')
     parser.add_argument(
-        '--max-overlap',
-        type=float,
-        default=defaults.max_overlap,
-        metavar='SHARE',
-        help='an image that shares less with the last keyframe is one (default %(default)s)',
-    )
-    for name, meaning in (
-        ('min', 'least time between keyframes'),
-        ('max', 'longest time without a keyframe'),
-    ):
-        parser.add_argument(
-            f'--{name}-interval', type=float, default=0.0, metavar='S', help=f'{meaning} [s]'
-        )
-    parser.add_argument(
         '--budget', type=int, default=0, metavar='N', help='keep the N keyframes that show most'
     )
+    add_settings(parser, SOURCE_GROUPS, ['source.rate_hz'])
 
 
 def main(args: argparse.Namespace) -> int:
     """List the keyframes of a source."""
-    config = KeyframeConfig(
-        max_overlap=args.max_overlap,
-        min_interval_s=args.min_interval,
-        max_interval_s=args.max_interval,
-    )
+    config = given_config(args, 'keyframe', KeyframeConfig)
     if args.topic is None and has_keyframes_alone(args.source):
         _list(_recorded(args), as_json=args.json)
         return 0
-    with open_source(args.source, args.topic, args.rate, depth_source(args)) as source:
+    with open_source(args.source, args.topic, rate_of(args), depth_source(args)) as source:
         images = image_progress(source, source.length)
         keyframes_only = not args.all_frames
         evaluations = evaluate_images(
@@ -90,15 +68,13 @@ def _recorded(args: argparse.Namespace) -> Iterator[Evaluation]:
         InputError: An argument is for images of which keyframes are chosen.
         SourceError: There are no images of keyframes.
     """
-    plain = argparse.ArgumentParser()
-    add_arguments(plain)
-    for name in ('rate', 'max_overlap', 'min_interval', 'max_interval', 'budget', 'depth_topic'):
-        if getattr(args, name) != plain.get_default(name):
-            msg = (
-                f'--{name.replace("_", "-")} is for images of which keyframes are chosen, and '
-                f'{args.source} has keyframes alone: leave it out'
-            )
-            raise InputError(msg)
+    given = [f'{one.group}.{one.name}' for one in args.settings] + ['--budget'] * bool(args.budget)
+    if given:
+        msg = (
+            f'{given[0]} is for images of which keyframes are chosen, and {args.source} has '
+            'keyframes alone: leave it out'
+        )
+        raise InputError(msg)
     places: dict[int, int] = {}
     for index, keyframe in enumerate(recorded_keyframes(args.source)):
         reference = None if keyframe.reference_id == keyframe.id else keyframe.reference_id

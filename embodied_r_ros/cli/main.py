@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 import logging
+import math
 import os
 import signal
 import sys
@@ -46,6 +47,46 @@ VERBS: dict[str, str] = {
     'view': 'show a recording in the Rerun viewer, or save it for that',
 }
 
+# Options of the last release that are settings now, with a value where they had none.
+_OLD_OPTIONS = {
+    '--depth-topic': 'source.depth_topic',
+    '--depth-unit': 'source.depth_unit_m',
+    '--rate': 'source.rate_hz',
+    '--max-overlap': 'keyframe.max_overlap',
+    '--min-interval': 'keyframe.min_interval_s',
+    '--max-interval': 'keyframe.max_interval_s',
+    '--camera-height': 'classical.camera_height_m',
+    '--hfov': 'classical.assumed_hfov_rad',  # in degrees
+    '--no-odometry': 'classical.use_odometry=false',
+    '--detector': 'detector.model',
+    '--classes': 'detector.classes',
+    '--threshold': 'detector.threshold',
+    '--url': 'chat.url',
+    '--actors': 'fleet.actors',
+    '--gpus': 'fleet.gpus',
+    '--attempts': 'fleet.attempts',
+    '--retry-failed': 'fleet.retry_failed=true',
+    '--temperature': 'reasoner.temperature',
+    '--max-tokens': 'reasoner.max_tokens',
+    '--no-check': 'reasoner.check=false',
+    '--deadline': 'reasoner.deadline_s',
+    '--token-budget': 'reasoner.token_budget',
+    '--show-image': 'reasoner.show_image=true',
+    '--moments': 'questions.moments',
+    '--test-share': 'questions.test_share',
+    '--images': 'collect.images',
+    '--kinds': 'indoor.kinds',
+    '--returns': 'indoor.returns',
+    '--signs': 'indoor.signs',
+    '--noise': 'arm.noise',
+}
+# Where the group of such an option is another one.
+_OLD_GROUPS = {
+    'collect': {'source.depth': 'collect.depth', 'detector.model': 'collect.detector'},
+    'sim indoor': {'source.': 'indoor.'},
+    'sim arm': {'source.': 'arm.'},
+}
+
 _OF_ARM = {'demos', 'keypoints'}  # verbs in a folder of their own
 
 
@@ -71,7 +112,48 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
             sub.set_defaults(run=module.main)
     if _COMPLETING in os.environ:
         argcomplete.autocomplete(parser)
-    return parser.parse_args(arguments)
+    return parser.parse_args(_with_settings(parser, arguments))
+
+
+def _with_settings(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
+    """The arguments with settings in place of old options, of which a line tells."""
+    known, verb = _options_of(parser, arguments)
+    words, rest = [], list(arguments)
+    while rest:
+        option, has_value, value = rest.pop(0).partition('=')
+        if option == '--map' and verb == 'ask':  # the map is always known
+            continue
+        name = _OLD_OPTIONS.get(option)
+        if name is None or option in known or '--set' not in known:
+            words.append(f'{option}{has_value}{value}')
+            continue
+        for old, new in _OLD_GROUPS.get(verb, {}).items():
+            name = name.replace(old, new)
+        if '=' not in name:
+            value = value if has_value else (rest.pop(0) if rest else '')
+            value = _radians(value) if option == '--hfov' else value
+            name = f'{name}={value}'
+        words += ['--set', name]
+        print(f'embodied-r: note: {option} is --set {name} now', file=sys.stderr)
+    return words
+
+
+def _options_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> tuple[set[str], str]:
+    """The options that the chosen verb has, and its name."""
+    names = []
+    for word in arguments:
+        subs = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+        if subs and word in subs[0].choices:
+            parser = subs[0].choices[word]
+            names.append(word)
+    return set(parser._option_string_actions), ' '.join(names)
+
+
+def _radians(degrees: str) -> str:
+    try:
+        return f'{math.radians(float(degrees)):.6g}'
+    except ValueError:
+        return degrees
 
 
 def _words_so_far() -> list[str]:

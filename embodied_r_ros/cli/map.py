@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.apps.map_picture import write_map_picture
 from embodied_r_ros.bags.sources import find_sources
-from embodied_r_ros.cli.arguments import check_folder_of, depth_source, image_progress, some_path
+from embodied_r_ros.cli.arguments import (
+    add_settings,
+    check_folder_of,
+    depth_source,
+    given_config,
+    image_progress,
+    rate_of,
+    some_path,
+)
 from embodied_r_ros.cli.fleet import (
     add_fleet_arguments,
     fleet_config,
+    FLEET_GROUPS,
     local_paths,
     settings_of,
     work_on_fleet,
@@ -21,8 +30,11 @@ from embodied_r_ros.cli.fleet import (
 from embodied_r_ros.cli.perceiver import (
     add_perceiver_arguments,
     add_source_arguments,
+    classical_config,
+    PERCEIVER_GROUPS,
     perceiver_of,
     refuse_options_of_images,
+    SOURCE_GROUPS,
 )
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import alone_in, whole_file
@@ -52,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '--picture', type=some_path, metavar='PNG', help='draw the map from above there too'
     )
     add_perceiver_arguments(parser, 'recorded for a bag with deltas, else classical')
+    add_settings(parser, {**SOURCE_GROUPS, **PERCEIVER_GROUPS, **FLEET_GROUPS})
     add_fleet_arguments(parser)
 
 
@@ -93,8 +106,8 @@ def _recipe(args: argparse.Namespace) -> MapRecipe:
         partial(perceiver_of, args),
         None if not args.perceiver else args.perceiver == 'recorded',
         args.topic,
-        args.rate,
+        rate_of(args),
         depth_source(args),
-        KeyframeConfig(max_interval_s=args.max_interval),
-        use_poses=not args.no_odometry,
+        given_config(args, 'keyframe', KeyframeConfig),
+        use_poses=classical_config(args).use_odometry,
     )

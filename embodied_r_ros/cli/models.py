@@ -8,7 +8,7 @@ import json
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.cli.arguments import some_path, some_text
+from embodied_r_ros.cli.arguments import some_text
 from embodied_r_ros.common.files import user_name
 from embodied_r_ros.serving import model_files
 from embodied_r_ros.serving.model_files import fetch, model_file, model_folder
@@ -32,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     action = actions.add_parser('fetch', help=summary, description=summary)
     add = action.add_argument
     add('name', metavar='NAME', help=f'which one: {", ".join(model_files.MODEL_FILES)}')
-    add('--to', type=some_path, metavar='DIR', help='folder (default: in ~/.local/share)')
     add('--url', type=some_text, help='a mirror of it, or a local file; its SHA-256 counts')
     summary = 'copy the promoted model of a slot to another, such as one that many robots follow'
     action = _slot_action(actions, 'publish', summary)
@@ -48,7 +47,6 @@ def _slot_action(
     action.add_argument('slot', metavar='SLOT', type=some_text, help='its name or path')
     if is_signed:
         action.add_argument('--why', default='', metavar='TEXT', help='for the history')
-        action.add_argument('--by', default='', metavar='NAME', help='default: who runs this')
     return action
 
 
@@ -56,7 +54,7 @@ def main(args: argparse.Namespace) -> int:
     """Do the action; paths, lists and what is in force then go to stdout."""
     if args.action in {'publish', 'rollback'}:
         date = datetime.now(timezone.utc).isoformat(timespec='seconds')
-        signature = Signature(args.by or user_name(), date, args.why)
+        signature = Signature(user_name(), date, args.why)
         if args.action == 'publish':
             target = slot_folder(args.target)
             promoted: PromotedModel | None = publish(slot_folder(args.slot), target, signature)
@@ -82,6 +80,6 @@ def main(args: argparse.Namespace) -> int:
     print(f'{entry.description}, {entry.licence}: {args.url or entry.url}', file=sys.stderr)
     # disable=None: no bar where stderr is not a terminal.
     with tqdm(total=entry.download_size, unit='B', unit_scale=True, disable=None) as bar:
-        path = fetch(entry, args.to or model_folder(), args.url or '', bar.update)
+        path = fetch(entry, model_folder(), args.url or '', bar.update)
     print(path)
     return 0

@@ -11,12 +11,22 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.apps.sheet import KeyframeSample
 from embodied_r_ros.bags.sources import open_source
-from embodied_r_ros.cli.arguments import check_folder_of, depth_source, image_progress, some_path
+from embodied_r_ros.cli.arguments import (
+    add_settings,
+    check_folder_of,
+    depth_source,
+    given_config,
+    image_progress,
+    rate_of,
+    some_path,
+)
 from embodied_r_ros.cli.perceiver import (
     add_perceiver_arguments,
     add_source_arguments,
+    PERCEIVER_GROUPS,
     perceiver_of,
     refuse_options_of_images,
+    SOURCE_GROUPS,
 )
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.keyframes.selector import KeyframeConfig, Keyframer
@@ -44,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_perceiver_arguments(
         parser, 'recorded for a bag with deltas and without images, else classical'
     )
+    add_settings(parser, {**SOURCE_GROUPS, **PERCEIVER_GROUPS})
 
 
 def main(args: argparse.Namespace) -> int:
@@ -59,9 +70,9 @@ def main(args: argparse.Namespace) -> int:
         refuse_options_of_images(args, str(path))
         _tell(read_episode(path, 'recorded').deltas, as_json=args.json)
         return 0
-    keyframing = KeyframeConfig(max_interval_s=args.max_interval)
+    keyframing = given_config(args, 'keyframe', KeyframeConfig)
     perceiver = perceiver_of(args)
-    with open_source(args.source, args.topic, args.rate, depth_source(args)) as source:
+    with open_source(args.source, args.topic, rate_of(args), depth_source(args)) as source:
         images = image_progress(source, source.length)
         sample = KeyframeSample()
         keyframes = sample.keep(Keyframer(keyframing).stream(images))

@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
-import math
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.cli.arguments import add_depth_arguments, some_text
-from embodied_r_ros.common.errors import ConfigError, InputError
+from embodied_r_ros.cli.arguments import given_config, given_settings, some_text, SourceConfig
+from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.chat.settings import ChatConfig, file_sum
+from embodied_r_ros.core.keyframes.selector import KeyframeConfig
 from embodied_r_ros.core.perception.classical import ClassicalConfig
 from embodied_r_ros.core.perception.detector import DetectorConfig
 from embodied_r_ros.core.pipeline import classical_perceiver, detector_perceiver, vlm_perceiver
@@ -19,14 +18,19 @@ from embodied_r_ros.serving.model_files import detector_path
 from embodied_r_ros.serving.profiles import load_profile
 
 if TYPE_CHECKING:
+    import argparse
+
+    from embodied_r_ros.common.settings import Settings
     from embodied_r_ros.core.perception.detector import DetectorPerceiver
     from embodied_r_ros.core.perception.perceiver import PairPerceiver
 
-# Arguments that say which images are perceived, and how.
-_OF_IMAGES = (
-    'topic', 'rate', 'depth_topic', 'depth_unit', 'max_interval', 'hfov', 'camera_height',
-    'no_odometry',
-)  # fmt: skip
+SOURCE_GROUPS: dict[str, type[Settings]] = {'source': SourceConfig, 'keyframe': KeyframeConfig}
+_OF_IMAGES = {'source', 'keyframe', 'classical'}
+PERCEIVER_GROUPS: dict[str, type[Settings]] = {
+    'classical': ClassicalConfig,
+    'detector': DetectorConfig,
+    'chat': ChatConfig,
+}
 
 
 def add_source_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,20 +38,6 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add('source', type=some_text, metavar='SOURCE', help='video, folder of images, or bag')
     add('--topic', help='image topic of a bag, or stream of a folder, of several')
-    add(
-        '--rate',
-        type=float,
-        metavar='HZ',
-        help='images per second instead of the own times of a folder (else 10) or video',
-    )
-    add_depth_arguments(parser)
-    add(
-        '--max-interval',
-        type=float,
-        default=0.0,
-        metavar='S',
-        help='longest time without a keyframe [s]; 0, the default: no limit',
-    )
 
 
 def add_perceiver_arguments(
@@ -66,51 +56,11 @@ def add_perceiver_arguments(
         '--perceiver',
         choices=('auto', 'recorded', 'classical', 'detector', 'vlm', 'fused'),
         help='which perceiver to use; recorded: the deltas of the bag; fused: vlm and '
-        'detector, each thing once; auto: what is there of a server that is given and a detector '
-        'that is given or fetched, else classical; '
+        'detector, each thing once; auto: what is there of a server that is given (chat.url, '
+        'profile) and a detector that is given (detector.model) or fetched, else classical; '
         f'default: {default}',
     )
-    classical = parser.add_argument_group('classical')
-    classical.add_argument(
-        '--hfov',
-        type=float,
-        metavar='DEG',
-        help='horizontal field of view of a camera that does not state it (default: learned)',
-    )
-    classical.add_argument(
-        '--camera-height',
-        type=float,
-        default=0.0,
-        metavar='M',
-        help='height above the floor, for distances (default: as odometry says)',
-    )
-    classical.add_argument(
-        '--no-odometry',
-        action='store_true',
-        help='perceive from images alone, also where a bag has it',
-    )
-    detector = parser.add_argument_group('detector')
-    detector.add_argument(
-        '--detector',
-        type=some_text,
-        metavar='FILE',
-        help='ONNX or TFLite file, or several with commas between (default: what '
-        '`embodied-r models fetch` got)',
-    )
-    detector.add_argument(
-        '--classes',
-        type=some_text,
-        help='names of its classes: a file, coco, coco91, or objectron; of several with commas',
-    )
-    detector.add_argument(
-        '--threshold',
-        type=float,
-        metavar='SCORE',
-        help='score from which on a name is sure (default: by class and network)',
-    )
-    vlm = parser.add_argument_group('vlm')
-    vlm.add_argument('--profile', metavar='NAME', help=profile)
-    vlm.add_argument('--url', help='server of a vision-language model, or URL#MODEL')
+    parser.add_argument('--profile', metavar='NAME', help=profile)
 
 
 def perceiver_of(args: argparse.Namespace) -> PairPerceiver:
@@ -123,17 +73,23 @@ def perceiver_of(args: argparse.Namespace) -> PairPerceiver:
     if why or getattr(args, 'why', ''):
         print(why or args.why, file=sys.stderr)
     if kind == 'classical':
-        return classical_perceiver(_classical_config(args))
+        return classical_perceiver(classical_config(args))
     if kind == 'detector':
         return _detector(args)
-    if not args.url and not args.profile:
-        msg = f'--perceiver {kind} needs a server: give --url, or --profile'
+    chat = given_chat(args)
+    if not chat and not args.profile:
+        msg = f'--perceiver {kind} needs a server: give --profile, or --set chat.url=URL'
         raise InputError(msg)
     detector = _detector(args) if kind == 'fused' else None
-    if args.url:
-        return vlm_perceiver(ChatConfig(url=args.url), detector=detector)
+    if chat:
+        return vlm_perceiver(chat, detector=detector)
     profile = load_profile(args.profile)
     return vlm_perceiver(profile.client('perceiver'), profile.vlm, detector)
+
+
+def given_chat(args: argparse.Namespace) -> ChatConfig | None:
+    """The server of the perceiver that the arguments name; None: none."""
+    return given_config(args, 'chat', ChatConfig) if given_settings(args, 'chat') else None
 
 
 def perceiver_key(args: argparse.Namespace) -> str:
@@ -143,12 +99,12 @@ def perceiver_key(args: argparse.Namespace) -> str:
         InputError: There is no such perceiver, or it cannot be used.
     """
     kind = args.perceiver
-    parts: list[object] = [kind, _classical_config(args)]
+    parts: list[object] = [kind, classical_config(args)]
     if kind in {'detector', 'fused'}:
         config = _detector_config(args)
         parts += [config, *(file_sum(path) for path, _ in config.files() if path.is_file())]
     if kind in {'vlm', 'fused'}:
-        vlm = load_profile(args.profile).vlm if args.profile and not args.url else None
+        vlm = load_profile(args.profile).vlm if args.profile and not given_chat(args) else None
         parts += [perceiver_of(args).info(), vlm]
     return repr(parts)
 
@@ -173,17 +129,16 @@ def refuse_options_of_images(args: argparse.Namespace, source: str) -> None:
     Raises:
         InputError: One is given.
     """
-    plain = argparse.ArgumentParser(add_help=False)
-    add_source_arguments(plain)
-    add_perceiver_arguments(plain, '')
-    for name in _OF_IMAGES:
-        if getattr(args, name, plain.get_default(name)) != plain.get_default(name):
-            msg = (
-                f'--{name.replace("_", "-")} says how images are perceived, and of {source} the '
-                'deltas are read that were recorded: leave it out, or perceive the images anew '
-                'with --perceiver classical'
-            )
-            raise InputError(msg)
+    given = [one for one in args.settings if one.group in _OF_IMAGES]
+    of_images = [f'{one.group}.{one.name}' for one in given]
+    if args.topic is not None:
+        of_images.append('--topic')
+    for option in of_images:
+        msg = (
+            f'{option} says how images are perceived, and of {source} the deltas are read that '
+            'were recorded: leave it out, or perceive the images anew with --perceiver classical'
+        )
+        raise InputError(msg)
     _chosen(args)  # says with which perceiver the other options go
 
 
@@ -194,23 +149,20 @@ def _chosen(args: argparse.Namespace) -> tuple[str, str]:
         InputError: There are options of another one.
     """
     kind: str = args.perceiver or 'classical'
-    of_vlm = args.url or args.profile
-    of_detector = args.detector or args.classes or args.threshold is not None
+    of_vlm = given_settings(args, 'chat').get('url') or args.profile
+    of_detector = given_settings(args, 'detector')
     if kind == 'auto':
-        there = [of_vlm, detector_path(args.detector or '')]
+        there = [of_vlm, detector_path(of_detector.get('model', ''))]
         kinds = {(True, True): 'fused', (True, False): 'vlm', (False, True): 'detector'}
         kind = kinds.get((bool(there[0]), bool(there[1])), 'classical')
         why = ' and '.join(filter(None, there)) or 'no server is given and no detector fetched'
         return kind, f'embodied-r: perceiver {kind} ({why})'
     if of_vlm and kind not in {'vlm', 'fused'}:
-        msg = (
-            '--url and --profile are for --perceiver vlm or fused: give it too, or leave them out'
-        )
+        msg = 'chat.url and --profile are for --perceiver vlm or fused: give it too'
         raise InputError(msg)
     if of_detector and kind not in {'detector', 'fused'}:
         msg = (
-            '--detector, --classes and --threshold are for --perceiver detector or fused: give it '
-            'too'
+            f'detector.{next(iter(of_detector))} is for --perceiver detector or fused: give it too'
         )
         raise InputError(msg)
     return kind, ''
@@ -222,7 +174,7 @@ def _detector(args: argparse.Namespace) -> DetectorPerceiver:
     Raises:
         InputError: There is none, or it cannot be used.
     """
-    return detector_perceiver(_detector_config(args), _classical_config(args))
+    return detector_perceiver(_detector_config(args), classical_config(args))
 
 
 def _detector_config(args: argparse.Namespace) -> DetectorConfig:
@@ -231,29 +183,22 @@ def _detector_config(args: argparse.Namespace) -> DetectorConfig:
     Raises:
         InputError: There is none, or a setting is not allowed.
     """
-    path = detector_path(args.detector or '')
+    config = given_config(args, 'detector', DetectorConfig)
+    path = detector_path(config.model)
     if not path:
         msg = (
             f'--perceiver {args.perceiver} needs a detector: embodied-r models fetch detector, or '
-            'give --detector FILE'
+            'give --set detector.model=FILE'
         )
         raise InputError(msg)
-    config = DetectorConfig(path, args.classes or '')
-    if args.threshold is not None:
-        try:
-            config = replace(config, threshold=args.threshold)
-        except ConfigError as error:
-            msg = f'--{error}'
-            raise InputError(msg) from None
-    return config
+    return replace(config, model=path)
 
 
-def _classical_config(args: argparse.Namespace) -> ClassicalConfig:
-    config = ClassicalConfig(camera_height_m=args.camera_height, use_odometry=not args.no_odometry)
-    if args.hfov is None:
-        return config
-    try:
-        return replace(config, assumed_hfov_rad=math.radians(args.hfov), learn_hfov=False)
-    except ConfigError as error:
-        msg = f'--hfov {args.hfov:g} degrees: {error}'
-        raise InputError(msg) from None
+def classical_config(args: argparse.Namespace) -> ClassicalConfig:
+    """How geometry and colour are seen; a field of view that is given is not learned.
+
+    Raises:
+        InputError: A setting is not allowed.
+    """
+    is_known = 'assumed_hfov_rad' in given_settings(args, 'classical')
+    return given_config(args, 'classical', ClassicalConfig, learn_hfov=not is_known)

@@ -9,14 +9,22 @@ import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_bags
-from embodied_r_ros.cli.arguments import add_settings, given_settings, some_path, some_text
+from embodied_r_ros.cli.arguments import (
+    add_settings,
+    given_config,
+    given_settings,
+    some_path,
+    some_text,
+)
 from embodied_r_ros.cli.fleet import (
     add_fleet_arguments,
     fleet_config,
+    FLEET_GROUPS,
     local_paths,
     settings_of,
     work_on_fleet,
 )
+from embodied_r_ros.cli.perceiver import classical_config
 from embodied_r_ros.common.errors import BagError, InputError
 from embodied_r_ros.core.perception.classical import ClassicalConfig
 from embodied_r_ros.core.pipeline import classical_perceiver, vlm_perceiver
@@ -43,13 +51,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from embodied_r_ros.common.settings import Settings
     from embodied_r_ros.core.types.deltas import SemanticDelta
     from embodied_r_ros.data.episodes.fleet_ray import FleetConfig
     from embodied_r_ros.data.questions.row import Row
 
-_OPTIONS = {
-    f'--{name.replace("_", "-")}': name
-    for name in ('seed', 'moments', 'test_share', 'maps', 'places')
+_GROUPS: dict[str, type[Settings]] = {
+    'questions': QuestionsConfig,
+    'classical': ClassicalConfig,
+    **FLEET_GROUPS,
 }
 
 
@@ -68,13 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--deltas', choices=DELTA_SOURCES, help='default: recorded if there, else classical'
     )
-    parser.add_argument(
-        '--no-odometry',
-        action='store_true',
-        help='with --deltas classical: perceive from images alone, as of a robot without it; '
-        'solutions know the poses still',
-    )
-    add_settings(parser, QuestionsConfig, _OPTIONS)
+    add_settings(parser, _GROUPS, ['questions.seed', 'questions.maps'])
     parser.add_argument(
         '--robot',
         metavar='NAME_OR_FILE',
@@ -88,8 +92,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Derive the rows and write their manifest; the coverage report goes to stderr."""
-    config = QuestionsConfig(
-        **given_settings(args, _OPTIONS),
+    config = given_config(
+        args,
+        'questions',
+        QuestionsConfig,
         robot=arm_room().load_robot(args.robot) if args.robot else None,
     )
     manifest_path(args.out)  # refused before the work, not after it
@@ -104,7 +110,8 @@ def main(args: argparse.Namespace) -> int:
         shared_names = shared_map_names((str(path), _content_of(path)) for path in maps)
         recipe = _recipe(args, config, shared_names)
         rows = rows_of(tqdm([*bags, *maps], unit=' bags', disable=None), recipe, coverage)
-    seen_by = 'classical, without odometry' if args.no_odometry else args.deltas
+    sight = given_settings(args, 'classical')
+    seen_by = f'classical, with {sight}' if sight else args.deltas
 
     def describe(written: Path) -> None:
         write_manifest(args.out, written, config, seen_by, coverage)
@@ -154,8 +161,10 @@ def _check_options(args: argparse.Namespace) -> None:
     Raises:
         InputError: One lacks its other.
     """
-    if args.no_odometry and args.deltas != 'classical':
-        msg = '--no-odometry is for --deltas classical: give both, or leave it out'
+    if (given := given_settings(args, 'classical')) and args.deltas != 'classical':
+        msg = (
+            f'classical.{next(iter(given))} is for --deltas classical: give both, or leave it out'
+        )
         raise InputError(msg)
     if args.profile and args.deltas != 'vlm':
         msg = '--profile is for --deltas vlm: give both, or neither'
@@ -181,7 +190,7 @@ def _recipe(
     if args.deltas == 'vlm':
         profile = load_profile(args.profile)
         vlm = vlm_perceiver(profile.client('perceiver'), profile.vlm)
-    sight = ClassicalConfig(use_odometry=not args.no_odometry)
+    sight = classical_config(args)
 
     def perceive(bag: Path) -> list[SemanticDelta]:
         perceiver = vlm if args.deltas == 'vlm' else classical_perceiver(sight)

@@ -6,11 +6,22 @@ from __future__ import annotations
 import json
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.cli.arguments import check_folder_of, say, some_path, some_seconds, some_text
-from embodied_r_ros.cli.perceiver import add_perceiver_arguments, perceiver_of
-from embodied_r_ros.cli.review import add_page_arguments, serve_page
+from embodied_r_ros.cli.arguments import (
+    add_settings,
+    check_folder_of,
+    given_config,
+    say,
+    some_path,
+    some_text,
+)
+from embodied_r_ros.cli.perceiver import (
+    add_perceiver_arguments,
+    PERCEIVER_GROUPS,
+    perceiver_of,
+)
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import write_whole
+from embodied_r_ros.core.reasoning.question import ReasonerConfig
 from embodied_r_ros.data.episodes.episode import episode_id_of, read_answers
 from embodied_r_ros.data.episodes.replay import (
     ask_again,
@@ -30,6 +41,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.data.episodes.replay import Replay
 
 _NONE = 'none'
+_DEADLINE_S = 120.0  # for an answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,28 +56,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='folder with a model, adapter in GGUF, or URL of a server (URL#MODEL: one of them); '
         'repeat to compare several; with --perceiver, default: none, who is not asked',
     )
-    add('--deadline', type=some_seconds, default=120.0, metavar='S', help='time per answer [s]')
     add('--json', action='store_true', help='print one JSON object per keyframe and question')
     add('--out', type=some_path, metavar='FILE.json', help='write the whole report there too')
-    add(
-        '--review',
-        action='store_true',
-        help='show it on the page of `embodied-r review`, beside what was recorded',
-    )
-    add_page_arguments(parser)
     add_perceiver_arguments(parser, 'as it was recorded')
+    add_settings(parser, {**PERCEIVER_GROUPS, 'reasoner': ReasonerConfig})
 
 
 def main(args: argparse.Namespace) -> int:
     """Replay a recording, and print what changed; 1: a model failed all questions."""
     _check(args)
+    config = given_config(args, 'reasoner', ReasonerConfig, deadline_s=_DEADLINE_S)
     log = read_answers(args.bag)
     scene = _other_scene(args)
     replays = prepare_replays(log, scene)
     if not replays and not scene:
         msg = f'{args.bag} holds no answer that a model was asked for: record with the reasoner'
         raise InputError(msg)
-    replays, models = _asked_again(args, replays)
+    replays, models = _asked_again(args, replays, config.deadline_s)
     report = replay_report(
         args.bag.resolve().name, episode_id_of(args.bag), replays, models, scene
     )
@@ -81,8 +88,6 @@ def main(args: argparse.Namespace) -> int:
     failures = never_answered(replays, models)
     for failure in failures:
         say(f'embodied-r: failed: {failure}')
-    if args.review:
-        serve_page(args, args.bag, replays=[report])
     return 1 if failures else 0
 
 
@@ -100,7 +105,7 @@ def _check(args: argparse.Namespace) -> None:
 def _other_scene(args: argparse.Namespace) -> OtherScene | None:
     """What another perceiver says; None: none is named."""
     if args.perceiver in {None, 'recorded'}:
-        if any((args.url, args.profile, args.detector, args.classes, args.threshold is not None)):
+        if args.profile or args.settings:
             perceiver_of(args)  # says with which perceiver they go
         return None
     perceiver = perceiver_of(args)
@@ -112,12 +117,12 @@ def _other_scene(args: argparse.Namespace) -> OtherScene | None:
 
 
 def _asked_again(
-    args: argparse.Namespace, replays: list[Replay]
+    args: argparse.Namespace, replays: list[Replay], deadline_s: float
 ) -> tuple[list[Replay], list[str]]:
     """The questions with the answers of each model, and the names of those."""
     models = [model for model in args.model or () if model != _NONE] if replays else []
     for model in models:
         with served_model(model, say) as chat:
             bar = tqdm(replays, unit=' questions', disable=None)
-            replays = ask_again(bar, chat, args.deadline, reasoner_config(model).writes)
+            replays = ask_again(bar, chat, deadline_s, reasoner_config(model).writes)
     return replays, models

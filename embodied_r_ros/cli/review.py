@@ -23,7 +23,6 @@ from embodied_r_ros.serving.served import served_model
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
-    from pathlib import Path
 
     from embodied_r_ros.apps.review.pages import Asker
     from embodied_r_ros.apps.review.recording import RowQuestion
@@ -39,7 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     add = parser.add_argument
     add('dir', type=some_path, metavar='DIR', help='a recording, or a folder of recordings')
-    add_page_arguments(parser)
+    add('--port', type=int, default=_PORT, help='default: %(default)s; 0: any that is free')
+    add(
+        '--host',
+        default='127.0.0.1',
+        type=some_text,
+        help='address on which the page listens (default: this machine alone); any other needs '
+        'the token that is printed',
+    )
     add(
         '--rows',
         type=some_path,
@@ -61,9 +67,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='DIR_OR_URL',
         help='answers new questions: folder with a model, or URL of a model server',
     )
-    add(
-        '--who', default='', metavar='NAME', help='name of the reviewer; default: that of the user'
-    )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -72,39 +75,24 @@ def main(args: argparse.Namespace) -> int:
     reports = [read_report(path) for path in args.replay]
     with served_model(args.model, say) if args.model else nullcontext() as chat:
         ask = _asker(chat, reasoner_config(args.model)) if chat else None
-        serve_page(args, args.dir, rows, ask, reports, args.who)
+        _serve_page(args, rows, ask, reports)
     return 0
 
 
-def add_page_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare where the page is served."""
-    add = parser.add_argument
-    add('--port', type=int, default=_PORT, help='default: %(default)s; 0: any that is free')
-    add(
-        '--host',
-        default='127.0.0.1',
-        type=some_text,
-        help='address on which the page listens (default: this machine alone); any other needs '
-        'the token that is printed',
-    )
-
-
-def serve_page(
+def _serve_page(
     args: argparse.Namespace,
-    folder: Path,
-    rows: dict[str, list[RowQuestion]] | None = None,
-    ask: Asker | None = None,
-    replays: Sequence[dict[str, Any]] = (),
-    who: str = '',
+    rows: dict[str, list[RowQuestion]] | None,
+    ask: Asker | None,
+    replays: Sequence[dict[str, Any]],
 ) -> None:
     """Serve the page until it is interrupted; its address goes to stdout."""
     token = '' if is_loopback(args.host) else secrets.token_urlsafe(24)
     with listen(args.host, args.port) as listening:
-        library = Library(folder, rows, replays)
+        library = Library(args.dir, rows, replays)
         try:
             service = ReviewService(library, time.time_ns, ask)
-            title = folder.resolve().name
-            app = make_app(service, title, who or _user(), host=args.host, token=token)
+            title = args.dir.resolve().name
+            app = make_app(service, title, _user(), host=args.host, token=token)
             port = listening.getsockname()[1]
             name = f'[{args.host}]' if ':' in args.host else args.host
             print(f'http://{name}:{port}/' + (f'?token={token}' if token else ''), flush=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.cli.arguments import say, some_path, some_text
 from embodied_r_ros.common.processes import ServiceManager
-from embodied_r_ros.serving.profiles import load_profile, profile_names, ROLES
+from embodied_r_ros.serving.profiles import load_profile, ROLES
 from embodied_r_ros.serving.served import end_warm_servers
 from embodied_r_ros.serving.servers import ModelServers
 
@@ -23,7 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add = parser.add_argument
     add('profile', nargs='?', default='embedded', help='name, or path of a YAML file')
-    add('--list', action='store_true', help='list the shipped profiles and end')
     add('--only', choices=ROLES, default='', help='start the server of this role only')
     add('--host', default='', help='address to listen at (default: as the profile says)')
     add(
@@ -41,10 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Serve until interrupted (0) or until a server ends (1)."""
-    if args.list:
-        for name in profile_names():
-            print(f'{name:12} {load_profile(name).description}')
-        return 0
     if args.stop:
         for model in end_warm_servers():
             say(f'{model}: ended')

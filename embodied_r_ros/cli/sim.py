@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from importlib import import_module
 import re
 import sys
 from typing import Any, TYPE_CHECKING, TypeVar
 
-from embodied_r_ros.cli.arguments import add_settings, given_settings, some_path, some_text
+from embodied_r_ros.cli.arguments import add_settings, given_config, some_path
 from embodied_r_ros.sim import require_simulator
 from embodied_r_ros.sim.runs import IndoorConfig
 from tqdm import tqdm
@@ -18,14 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Made = TypeVar('Made')
-
-_INDOOR_OPTIONS = {
-    '--rate': 'rate_hz',
-    '--duration': 'duration_s',
-    '--no-images': 'images',
-    '--kinds': 'kinds',
-    '--returns': 'returns',
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,11 +32,8 @@ def _add_indoor(worlds: Any) -> None:
     summary = 'a camera on its way through furnished rooms, one bag per episode'
     indoor = worlds.add_parser('indoor', help=summary, description=summary)
     indoor.set_defaults(world=_indoor)
-    add = indoor.add_argument
     _add_run(indoor)
-    add_settings(indoor, IndoorConfig, _INDOOR_OPTIONS)
-    help_text = 'on the walls, in letters and as QR codes: a text, or a file with one on each line'
-    add('--signs', type=some_text, metavar='FILE_OR_TEXT', help=help_text)
+    add_settings(indoor, {'indoor': IndoorConfig}, ['indoor.duration_s', 'indoor.images'])
 
 
 def _add_arm(worlds: Any) -> None:
@@ -76,9 +66,9 @@ def _indoor(args: argparse.Namespace) -> int:
     from embodied_r_ros.sim.indoor.model import texts_of
 
     width, height = args.size
-    signs = texts_of(args.signs) if args.signs else ()
-    given = given_settings(args, _INDOOR_OPTIONS)
-    config = IndoorConfig(width_px=width, height_px=height, signs=signs, **given)
+    size = {'width_px': width, 'height_px': height}
+    config = given_config(args, 'indoor', IndoorConfig, **size)
+    config = replace(config, signs=tuple(t for sign in config.signs for t in texts_of(sign)))
     watch(generate(config, args.seed, args.episodes, args.out, args.workers), args.episodes)
     return 0
 

@@ -312,14 +312,12 @@ def pipeline(arguments: Mapping[str, str]) -> dict[str, LifecycleNode]:
         for camera in cameras or ['.']
     }
     boxes = {'detections.listen': True} if arguments['detections_topic'] else {}
-    watched = {'pipeline.nodes': expected_nodes(arguments, cameras)}
     extra: dict[str, dict[str, Any]] = {
-        'semantic_perceiver': {**profile, **camera_list, **boxes, **watched},
+        'semantic_perceiver': {**profile, **camera_list, **boxes},
         'spatial_reasoner': {
             **profile,
             'chat.url': url,
             'shadow.server': arguments['shadow'],
-            **watched,
         },
     }
     if is_true(arguments, 'gate'):
@@ -333,14 +331,6 @@ def pipeline(arguments: Mapping[str, str]) -> dict[str, LifecycleNode]:
     if not cameras:
         return {_EXTRACTOR: node(_EXTRACTOR, arguments, own, remappings), **nodes}
     return {**{camera: _extractor(camera, arguments, own) for camera in cameras}, **nodes}
-
-
-def expected_nodes(arguments: Mapping[str, str], cameras: Sequence[str]) -> list[str]:
-    """The nodes that are to be active, for the task `pipeline` on /diagnostics."""
-    extractors = [f'{camera.strip("/")}/{_EXTRACTOR}' for camera in cameras]
-    optional = {'gate': 'proposal_gate', 'goals': 'goal_gate', 'record': 'episode_recorder'}
-    others = [name for switch, name in optional.items() if is_true(arguments, switch)]
-    return [_EXTRACTOR, 'semantic_perceiver', 'spatial_reasoner', *extractors, *others]
 
 
 def _extractor(

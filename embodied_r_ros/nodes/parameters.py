@@ -31,6 +31,31 @@ if TYPE_CHECKING:
 
 Config = TypeVar('Config')
 _AT_CONFIGURE = 'takes effect at configure'
+# Settings that nobody tunes on a robot are no parameters, by group; '' is that of the node itself.
+NOT_TUNED = {
+    '': 'silence_s depth_wait_s focus_deadline_s model_timeout_s map_save_s tf_wait_s '
+    'confirm_within_s label_wait_s queue_mb',
+    'arm': 'max_pose_age_s',
+    'audit': 'max_still max_disorder max_dropped',
+    'chat': 'model adapters connect_timeout_s retries backoff_s token_variable headers query',
+    'classical': 'max_items',
+    'detections': 'wait_s',
+    'detector': 'overlap max_things threads',
+    'fallback': 'first_wait_s longest_wait_s look_s patience_s',
+    'keyframe': 'max_roll_rad content_change follow_with_pose jpeg_quality',
+    'map': 'max_path_points max_rays full_delta_items',
+    'playback': 'late_s',
+    'reasoner': 'writes tools least_confidence top_p seed top_logprobs focus_keyframes '
+    'temperature max_tokens',
+    'shadow': 'in_line gives_way',
+    'vlm': 'pixels_per_image max_tokens temperature seed retries backoff_s assumed_hfov_rad '
+    'box_convention cache_entries cache_dir',
+    'worker': 'kept_keyframes',
+}
+# Groups that a model profile sets.
+_OF_PROFILES = {'chat', 'vlm', 'worker', 'reasoner'}
+# Groups that were read in the last release, and what has taken their place.
+_GONE_GROUPS = {'pipeline': 'each node tells on /diagnostics what it misses, leave it out'}
 # Names that groups had in the last release, which are read in this one.
 _OLD_GROUPS = {'desk': 'queue', 'ladder': 'fallback'}
 
@@ -59,6 +84,8 @@ class Parameters:
         self._problems: dict[type[Any], str] = {}
         self._invalid_values: dict[type[Any], dict[str, Any]] = {}  # where they are not allowed
         self._owners: dict[str, tuple[type[Any], str]] = {}
+        self._fixed: dict[str, tuple[type[Any], str]] = {}  # settings that are no parameters
+        self._suggested: dict[type[Any], dict[str, Any]] = {}  # of these, until they are taken up
         self.warnings: list[str] = []
         # rclpy has no public way to see a value before it is declared.
         given: dict[str, Parameter] = getattr(node, '_parameter_overrides', {})
@@ -68,6 +95,7 @@ class Parameters:
         self._is_suggesting = False
         for kind, prefix in groups.items():
             self._declare(node, prefix, kind, overrides)
+        self._chosen -= self._fixed.keys()
         self._warn_of_unused(overrides, [prefix for prefix in groups.values() if prefix])
         node.add_on_set_parameters_callback(self._change)
 
@@ -94,19 +122,25 @@ class Parameters:
             for name, (owner, field) in self._owners.items()
             if owner is kind and name not in self._chosen
         ]
+        hidden = [
+            field
+            for name, (owner, field) in self._fixed.items()
+            if owner is kind and name not in self._chosen
+        ]
         self._is_suggesting = True
+        self._suggested = {kind: {field: targets[field] for field in hidden}}
         try:
             result = self._node.set_parameters_atomically(free)
         finally:
-            self._is_suggesting = False
+            self._is_suggesting, self._suggested = False, {}
         if not result.successful:
             raise ConfigError(result.reason)
 
     def values(self) -> dict[str, Any]:
-        """Every setting by its parameter name, for the record."""
+        """Every setting by its name, for the record."""
         return {
             name: getattr(self._configs[kind], field)
-            for name, (kind, field) in sorted(self._owners.items())
+            for name, (kind, field) in sorted({**self._owners, **self._fixed}.items())
         }
 
     def _take_old_names(self, given: dict[str, Parameter], prefixes: Collection[str]) -> None:
@@ -124,22 +158,26 @@ class Parameters:
         self, node: Node, prefix: str, kind: type[Any], overrides: Mapping[str, Any]
     ) -> None:
         names = {f.name: f'{prefix}.{f.name}' if prefix else f.name for f in fields(kind)}
-        defaults = kind()
+        infos, defaults = setting_infos(kind), kind()
+        fixed = infos.keys() & NOT_TUNED.get(prefix, '').split()
+        self._fixed.update({names[field]: (kind, field) for field in fixed})
         values = {
             field: _fitting(overrides[name], getattr(defaults, field))
             for field, name in names.items()
-            if name in overrides
+            if name in overrides and field not in fixed
         }
         try:
             self._configs[kind] = config_from_mapping(kind, values)
         except ConfigError as error:
             self._configs[kind], self._invalid_values[kind] = defaults, values
             self._problems[kind] = f'parameter {prefix + "." if prefix else ""}{error}'
-        for field, info in setting_infos(kind).items():
+        for field, info in infos.items():
+            if field in fixed:
+                continue
             # A range would make rclpy refuse to start with a value outside it.
             ranged = kind not in self._problems
-            fixed = self._is_fixed(kind, info)
-            descriptor = _descriptor(info, getattr(defaults, field), ranged=ranged, fixed=fixed)
+            late = self._is_fixed(kind, info)
+            descriptor = _descriptor(info, getattr(defaults, field), ranged=ranged, fixed=late)
             node.declare_parameter(names[field], _plain(getattr(defaults, field)), descriptor)
             self._owners[names[field]] = (kind, field)
 
@@ -153,6 +191,12 @@ class Parameters:
         Other names are left alone: one file may hold the parameters of several nodes.
         """
         for name in sorted(overrides.keys() - self._owners.keys()):
+            if gone := _GONE_GROUPS.get(name.partition('.')[0]):
+                self.warnings.append(f'parameter {name!r} is not used: {gone}')
+                continue
+            if name in self._fixed:
+                self.warnings.append(f'parameter {name!r} is not used: {self._advice(name)}')
+                continue
             near = difflib.get_close_matches(name, self._owners, n=1, cutoff=0.8)
             group = next((f'{p}.' for p in prefixes if name.startswith(f'{p}.')), '')
             if near:
@@ -163,9 +207,17 @@ class Parameters:
             if near or group:
                 self.warnings.append(f'parameter {name!r} is not used: {hint}')
 
+    def _advice(self, name: str) -> str:
+        """What to do with a setting that is no parameter."""
+        group, _, field = name.partition('.')
+        if group in _OF_PROFILES:
+            return f'give {field} in a model profile, or leave it out'
+        kind, field = self._fixed[name]
+        return f'it is always {_plain(getattr(kind(), field))!r} now, leave it out'
+
     def _change(self, parameters: Sequence[Parameter]) -> SetParametersResult:
         """Take a change of some parameters as a whole, or refuse it."""
-        changes: dict[type[Any], dict[str, Any]] = {}
+        changes = {kind: dict(values) for kind, values in self._suggested.items()}
         for parameter in parameters:
             if parameter.name not in self._owners:
                 continue

@@ -49,7 +49,6 @@ from embodied_r_ros.nodes.diagnostics import (
 )
 from embodied_r_ros.nodes.live_detections import DetectionsConfig, LiveDetections
 from embodied_r_ros.nodes.node_base import ManagedNode, seconds
-from embodied_r_ros.nodes.pipeline import ModelWatch, PipelineConfig, PipelineWatch
 from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.topics import (
     camera_topic,
@@ -57,6 +56,7 @@ from embodied_r_ros.nodes.topics import (
     PatientPublisher,
     ROS_MESSAGES,
 )
+from embodied_r_ros.nodes.watches import ModelWatch
 from embodied_r_ros.nodes.worker import make_future
 from embodied_r_ros.serving.model_files import detector_path
 from embodied_r_ros.serving.profiles import load_profile, stand_in_server
@@ -170,7 +170,6 @@ class SemanticPerceiver(ManagedNode):
         DetectionsConfig: 'detections',
         WorkerConfig: 'worker',
         FallbackConfig: 'fallback',
-        PipelineConfig: 'pipeline',
     }
     at_configure: ClassVar = frozenset(
         {ChatConfig, VlmConfig, ClassicalConfig, DetectorConfig, WorkerConfig, FallbackConfig}
@@ -178,8 +177,6 @@ class SemanticPerceiver(ManagedNode):
 
     def __init__(self, **options: Any) -> None:
         super().__init__('semantic_perceiver', **options)
-        pipeline = PipelineWatch(self, lambda: self.parameters.config(PipelineConfig), self.health)
-        self.diagnostics.tasks['pipeline'] = pipeline.health_of_orphan
         self._looking = 0  # requests of a focus, in any thread or in line
 
     def configure(self) -> None:

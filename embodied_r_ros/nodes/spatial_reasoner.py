@@ -43,7 +43,6 @@ from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import fallback_health, Health, Meter
 from embodied_r_ros.nodes.newest_image import NewestImage, NoImageError
 from embodied_r_ros.nodes.node_base import ManagedNode, seconds
-from embodied_r_ros.nodes.pipeline import ModelWatch, PipelineConfig, PipelineWatch, RecorderWatch
 from embodied_r_ros.nodes.question_server import (
     AskingServer,
     fill_ending,
@@ -54,6 +53,7 @@ from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.scene_mapper import SceneMapper, SceneMapperConfig
 from embodied_r_ros.nodes.shadow import ShadowOfReasoner
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
+from embodied_r_ros.nodes.watches import ModelWatch, RecorderWatch
 from embodied_r_ros.serving.profiles import load_profile, stand_in_server
 from rclpy.callback_groups import ReentrantCallbackGroup
 from std_srvs.srv import Trigger
@@ -213,7 +213,6 @@ class SpatialReasoner(ManagedNode):
         MapConfig: 'map',
         FallbackConfig: 'fallback',
         **_KEYPOINTS.GROUPS,
-        PipelineConfig: 'pipeline',
         ShadowConfig: 'shadow',
     }
     at_configure: ClassVar = _KEYPOINTS.AT_CONFIGURE | {
@@ -224,8 +223,6 @@ class SpatialReasoner(ManagedNode):
         super().__init__('spatial_reasoner', **options)
         self._run_id = f'{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}-{uuid4().hex[:6]}'
         self._counter = itertools.count(1)
-        pipeline = PipelineWatch(self, lambda: self.parameters.config(PipelineConfig), self.health)
-        self.diagnostics.tasks['pipeline'] = pipeline.health
         self._shadow: ShadowOfReasoner | None = None
         self.diagnostics.tasks['shadow'] = lambda: self._shadow.health() if self._shadow else None
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 import difflib
 from importlib.util import find_spec
+import json
 from pathlib import Path
 import shutil
 from typing import Any, TYPE_CHECKING
@@ -385,6 +386,14 @@ def stand_in_server(name: str, role: str, rung: str) -> ChatConfig:
     if name.startswith(('http://', 'https://')):
         return ChatConfig(name, token_variable=f'{ChatConfig.token_variable}_{rung.upper()}')
     return load_profile(name).client(role)
+
+
+def write_profile(path: Path, chat: ChatConfig, reasoner: Mapping[str, Any]) -> str:
+    """Write a profile of a reasoner that runs already, for nodes to take; returns its path."""
+    client = {'url': chat.url, 'model': chat.model}
+    text = json.dumps({'clients': {'reasoner': client}, 'reasoner': dict(reasoner)})
+    path.write_text(text)  # YAML too
+    return str(path)
 
 
 def profile_from_mapping(name: str, value: Any) -> Profile:

@@ -14,7 +14,7 @@ from embodied_r_ros.core.types.deltas import Item, ItemStatus
 from embodied_r_ros.core.types.episodes import LabelVerdict
 from mcap.reader import make_reader
 
-from test.apps.test_lerobot import picture
+from test.apps.review.recordings import picture
 from test.data.questions.test_logged import answer, label, SECOND_NS, SEEN, write_bag
 
 if TYPE_CHECKING:
@@ -64,14 +64,14 @@ def messages(path: Path) -> dict[str, list[tuple[str, int, Any]]]:
 def test_keyframes_have_their_boxes_and_questions_their_lines(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bag = recording(tmp_path / 'bags', picture())
+    bag = recording(tmp_path / 'bags', picture(60))
     out = tmp_path / 'out'
     assert main(['episodes', 'export', 'foxglove', str(bag), '--out', str(out)]) == 0
     assert '5 keyframes, 2 questions' in capsys.readouterr().err
     found = messages(out / 'e1.mcap')
     images = found['/embodied_r/camera/keyframe/image']
     assert [stamp_ns for _, stamp_ns, _ in images] == [n * SECOND_NS for n in range(1, 6)]
-    assert base64.b64decode(images[0][2]['data']) == picture().data
+    assert base64.b64decode(images[0][2]['data']) == picture(60).data
     notes = [content for _, _, content in found['/embodied_r/camera/keyframe/annotations']]
     [loop] = notes[0]['points']
     assert set(loop) == POINTS
@@ -99,6 +99,6 @@ def test_recording_without_anything_to_show_is_left_out(
     assert main(words) == 2
     assert 'has neither keyframes with pictures nor questions' in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ['empty']
-    whole = recording(tmp_path / 'bags', picture())
+    whole = recording(tmp_path / 'bags', picture(60))
     assert main([*words[:3], str(empty), str(whole), *words[4:]]) == 0
     assert [path.name for path in (tmp_path / 'out').iterdir()] == ['e1.mcap']

@@ -111,24 +111,6 @@ def test_options_in_a_square_do_not_tell_which_is_right(
         assert sorted(differ) == sorted(f'{corner:b}'.count('1') for corner in range(2**edges))
 
 
-def test_the_report_tells_where_wrong_options_come_from_and_how_far_they_are() -> None:
-    coverage = Coverage()
-    far = []
-    for row in rows_of():
-        coverage.count(row)
-        if row.question_type == 'waypoint':
-            far += [wrong['to_keypoint_m'] for wrong in row.meta['truth']['distractors']]
-    distances = coverage.distances['waypoint', 'keypoint']
-    assert distances.steps.total() == len(far)
-    median = sorted(far)[(len(far) - 1) // 2]
-    assert distances.quantile(0.5) == pytest.approx(median, abs=0.0101)
-    assert distances.quantile(1.0) == pytest.approx(max(far), abs=0.0101)
-    table = coverage.table()
-    assert 'wrong options      distance to      10%' in table
-    assert f'waypoint           keypoint      {distances.quantile(0.1):>6.2f}' in table
-    assert sum(coverage.wrong[kind, how] for kind, how in coverage.wrong if kind == 'movement')
-
-
 def test_candidates_are_options_as_on_the_robot() -> None:
     """The right one is the proposed position that is nearest to the keypoint."""
     rows = [

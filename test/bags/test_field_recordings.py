@@ -386,7 +386,7 @@ def test_a_type_of_ros_1_that_nobody_asked_for_costs_nothing(
     assert report.problems == ()
     assert {topic.topic: topic.messages for topic in report.topics}['/state'] == 1
     collected = ['collect', str(path), '--out', str(tmp_path / 'out')]
-    assert main([*collected, '--images', 'none']) == 0
+    assert main([*collected, '--set', 'collect.images=none']) == 0
     with open_bag(path) as reader, pytest.raises(BagError, match=r'/state.*'):
         list(read_messages(reader, ['/state']))
 

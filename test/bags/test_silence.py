@@ -3,16 +3,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.audit import Audit, AuditConfig
-from embodied_r_ros.bags.message_types import BagMessageFactory, embodied_typestore
-from embodied_r_ros.core.types.answers import Answer, AnswerKind, Freshness
-from embodied_r_ros.data.own_messages import answer_to_msg
+from embodied_r_ros.bags.message_types import embodied_typestore
 import pytest
-
-from test.bags.test_recording import text_cdr
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,7 +38,6 @@ _EXPECTED = AuditConfig(topics=('keyframe', 'semantic_delta'))
 def problems_of(
     times: Mapping[str, Sequence[float]],
     config: AuditConfig = _EXPECTED,
-    data: dict[str, bytes] | None = None,
     end_s: float = ALL,
     *,
     is_over: bool = True,
@@ -54,8 +48,7 @@ def problems_of(
         audit.add_topic(topic, kind, embodied_typestore())
     order = sorted((time_s, topic) for topic, each in times.items() for time_s in each)
     for time_s, topic in order:
-        content = (data or {}).get(topic, b'\x00\x01\x00\x00' + bytes(8))
-        audit.take(topic, content, int((100 + time_s) * S))
+        audit.take(topic, b'\x00\x01\x00\x00' + bytes(8), int((100 + time_s) * S))
     return audit.report(int((100 + end_s) * S), is_over=is_over).problems
 
 
@@ -113,15 +106,6 @@ def test_camera_that_stands_still_for_a_while_is_ok() -> None:
     assert problems_of(times, strict, is_over=False) == ()
 
 
-def test_extractor_that_promised_an_interval_is_held_to_it() -> None:
-    times = {**healthy(), '/provenance': [0.0]}
-    times['/keyframe'] = [t for t in times['/keyframe'] if not 100 < t < 160]
-    promise = {'node': '/keyframe_extractor', 'parameters': {'keyframe.max_interval_s': 10.0}}
-    assert problems_of(times) == ()
-    [problem] = problems_of(times, data={'/provenance': text_cdr(json.dumps(promise))})
-    assert problem.startswith('/keyframe: silent from 98.1 to 160.1 s')
-
-
 def test_topics_are_silent_with_what_they_are_made_of() -> None:
     """A camera that was switched off is one finding, not three."""
     times: dict[str, Sequence[float]] = {
@@ -140,56 +124,6 @@ def test_one_keyframe_without_a_delta_is_owed_one() -> None:
     )
     times['/keyframe'] = [1.0, 350.0]
     assert problems_of(times) == ()
-
-
-def test_standing_question_promises_answers() -> None:
-    times = {**healthy(), '/answer': every(2.0, 1.5, 50.0), '/provenance': [0.0]}
-    parameters = {'standing_question': 'Where?', 'standing_rate_hz': 1.0}
-    promise = {'node': '/spatial_reasoner', 'parameters': parameters}
-    data = {'/answer': answer(Freshness.FRESH)}
-    assert problems_of(times, data=data) == ()
-    data['/provenance'] = text_cdr(json.dumps(promise))
-    [problem] = problems_of(times, data=data)
-    assert problem.startswith('/answer: silent from 47.5 to 364.0 s, while ')
-
-
-def test_shadow_owes_nothing() -> None:
-    promise = {'parameters': {'standing_question': 'Where?', 'standing_rate_hz': 1.0}}
-    data = {
-        '/answer': answer(Freshness.FRESH),
-        '/shadow_answer': answer(Freshness.REFUSED),
-        '/provenance': text_cdr(json.dumps(promise)),
-    }
-    times = {**healthy(), '/answer': every(2.0, 1.5), '/provenance': [0.0]}
-    assert problems_of({**times, '/shadow_answer': [10, 20, 30]}, data=data) == ()
-
-
-def answer(freshness: Freshness) -> bytes:
-    value = Answer(id='a', question='Where?', kind=AnswerKind.UNKNOWN, freshness=freshness)
-    msg = answer_to_msg(BagMessageFactory(), value)
-    return bytes(embodied_typestore().serialize_cdr(msg, 'embodied_r_msgs/msg/Answer'))
-
-
-@pytest.mark.parametrize(
-    ('freshness', 'times_s', 'count'),
-    [
-        (Freshness.REFUSED, [10, 20, 30], 1),
-        (Freshness.REFUSED, [10, 11], 0),
-        (Freshness.FRESH, [10, 20, 30], 0),
-    ],
-)
-def test_questions_that_get_no_answer_are_not_ok(
-    freshness: Freshness, times_s: list[float], count: int
-) -> None:
-    problems = problems_of({**healthy(), '/answer': times_s}, data={'/answer': answer(freshness)})
-    assert len(problems) == count
-    assert all('3 questions were asked and refused' in problem for problem in problems)
-
-
-@pytest.mark.parametrize('text', ['', 'no JSON', '[]', '{"parameters": 3}'])
-def test_odd_provenance_promises_nothing(text: str) -> None:
-    times = {**healthy(), '/provenance': [0.0]}
-    assert problems_of(times, data={'/provenance': text_cdr(text)}) == ()
 
 
 def test_cameras_are_told_apart_by_their_namespaces() -> None:

@@ -250,7 +250,9 @@ def test_a_bag_without_images_names_its_topics(
 def test_a_video_is_collected_into_an_episode(tmp_path: Path) -> None:
     path = recording(tmp_path / 'a.mcap', VIDEO, packets('libx264'), 'h264')
     out = tmp_path / 'out'
-    assert main(['collect', str(path), '--out', str(out), '--images', 'compressed']) == 0
+    assert (
+        main(['collect', str(path), '--out', str(out), '--set', 'collect.images=compressed']) == 0
+    )
     [bag] = list(out.rglob('*.mcap'))
     with open_bag(bag.parent) as reader:
         found = list(read_messages(reader, [f'{TOPIC}/compressed']))

@@ -57,7 +57,7 @@ def folder(tmp_path: Path) -> Path:
 
 def ask(server: ChatServer, source: Path, *arguments: str) -> int:
     # What the server says is scripted, and nothing that was seen supports it.
-    fixed = ['--model', server.url, '--no-check']
+    fixed = ['--model', server.url, '--set', 'reasoner.check=false']
     return main(['ask', str(source), 'Where?', *fixed, *arguments])
 
 
@@ -173,7 +173,7 @@ def test_map_is_asked_about(
     ]
     path.write_text(json.dumps({'landmarks': landmarks}))
     question = 'How far is the sofa from the door?'
-    words = ['--model', server.url, '--no-check', '--json']
+    words = ['--model', server.url, '--set', 'reasoner.check=false', '--json']
     assert main(['ask', str(path), question, *words]) == 0
     value = json.loads(capsys.readouterr().out)
     assert 'From sofa: 5.0m door.' in value['prompt']
@@ -184,9 +184,12 @@ def test_map_is_asked_about(
     ('words', 'told'),
     [
         ('--model http://lab.invalid', 'text of what was seen leaves this machine, for '),
-        ('--perceiver vlm --url http://lab.invalid', 'keyframes of what was seen leaves this '),
         (
-            '--model http://lab.invalid --perceiver vlm --url http://lab.invalid',
+            '--perceiver vlm --set chat.url=http://lab.invalid',
+            'keyframes of what was seen leaves this ',
+        ),
+        (
+            '--model http://lab.invalid --perceiver vlm --set chat.url=http://lab.invalid',
             'text and keyframes of what was seen leave this machine, for http://lab.invalid',
         ),
         ('--model http://127.0.0.1:1', ''),
@@ -213,7 +216,7 @@ def test_a_map_that_cannot_be_read_is_one_line(
     assert 'nothing was seen yet' in capsys.readouterr().err
 
 
-@pytest.mark.parametrize('words', [['--topic', '/x', '--rate', '3'], ['--rate', '3']])
+@pytest.mark.parametrize('words', [['--topic', '/x'], ['--set', 'source.rate_hz=3']])
 @pytest.mark.parametrize('source', ['MAP.json', 'bag'])
 def test_options_of_images_are_refused_where_none_are_perceived(
     server: ChatServer,
@@ -230,7 +233,8 @@ def test_options_of_images_are_refused_where_none_are_perceived(
         bag.write('/semantic_delta', delta_to_msg(BagMessageFactory(), delta), 5)
     assert ask(server, tmp_path / source, *words) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f'embodied-r: error: {words[0]} is for images, and {tmp_path}')
+    option = words[-1].partition('=')[0] if words[0] == '--set' else words[0]
+    assert error.startswith(f'embodied-r: error: {option} is for images, and {tmp_path}')
     assert error.endswith(': leave it out\n')
     assert not server.requests
     # The image that is shown is one of a topic.
@@ -264,7 +268,7 @@ def test_reply_that_ended_early_says_why(
     message: str,
 ) -> None:
     server.default = script
-    assert ask(server, folder, '--max-tokens', '77') == 1
+    assert ask(server, folder, '--set', 'reasoner.max_tokens=77') == 1
     assert message in capsys.readouterr().err.splitlines()[-1]
 
 
@@ -329,16 +333,10 @@ def test_recordings_are_asked_without_and_with_a_model(
     assert json.loads(capsys.readouterr().out)['recordings'] == []
     assert not server.requests
     asked = ['ask', '--episodes', str(tmp_path), 'Where?', '-o', 'left', '-o', 'right']
-    assert main([*asked, '--model', server.url, '--no-check']) == 0
+    assert main([*asked, '--model', server.url, '--set', 'reasoner.check=false']) == 0
     assert capsys.readouterr().out == 'one: right\ntwo: right\n'
     assert 'chair' in server.requests[-1].text
-    assert main(['ask', '--episodes', str(tmp_path), 'Any?', '--thing', 'couch', '--last']) == 0
-    assert capsys.readouterr().out.splitlines()[1].startswith('last: one, keyframe at ')
-    near = ['Is there a sofa?', '--near', 'chair']
-    assert main(['ask', '--episodes', str(tmp_path), *near]) == 1
-    assert main(['ask', str(tmp_path / 'one'), 'Any?', '--first']) == 2
-    assert 'give --episodes too' in capsys.readouterr().err
-    assert main([*asked, '--rate', '2']) == 2
+    assert main([*asked, '--set', 'source.rate_hz=2']) == 2
     options = ['-o', 'left', '-o', 'right']
     assert main(['ask', '--episodes', str(tmp_path), 'A sofa?', *options]) == 2
     assert 'options are for a model' in capsys.readouterr().err
@@ -361,7 +359,13 @@ def test_answers_until_a_server_dies_are_not_lost(
 
     server.default = die_at_third
     words = ['ask', '--episodes', str(tmp_path), 'Is there a sofa?', '-o', 'no', '-o', 'yes']
-    words += ['--model', server.url, '--no-check', *(['--json'] if as_json else [])]
+    words += [
+        '--model',
+        server.url,
+        '--set',
+        'reasoner.check=false',
+        *(['--json'] if as_json else []),
+    ]
     assert main(words) == 1
     out, err = capsys.readouterr()
     if as_json:
@@ -410,6 +414,7 @@ def test_many_questions_are_answered_in_order_after_one_look(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv('XDG_CACHE_HOME', str(folder.with_name('many')))
     looks: list[Path] = []
     see = Seer.see
 
@@ -430,8 +435,8 @@ def test_many_questions_are_answered_in_order_after_one_look(
         '',
         {'id': 'c', 'question': 'Third?', 'options': []},
     )
-    words = ['ask', str(folder), '--questions', str(ask_file), '--model', server.url, '--no-cache']
-    assert main([*words, '--no-check']) == 0
+    words = ['ask', str(folder), '--questions', str(ask_file), '--model', server.url]
+    assert main([*words, '--set', 'reasoner.check=false']) == 0
     first, second, third = map(json.loads, capsys.readouterr().out.splitlines())
     assert [first['id'], second['id'], third['id']] == ['b', 'a', 'c']
     assert [first['answer'], second['answer'], third['answer']] == ['right', 'unknown', 'B']
@@ -496,7 +501,7 @@ def test_profile_says_who_answers_and_how(server: ChatServer, folder: Path) -> N
     profile.write_text(f'clients: {client}\nreasoner: {{max_tokens: 77}}\n')
     assert main(['ask', str(folder), 'Where?', '--profile', str(profile)]) == 0
     assert server.requests[-1].body['max_tokens'] == 77
-    words = ['--profile', str(profile), '--max-tokens', '88']
+    words = ['--profile', str(profile), '--set', 'reasoner.max_tokens=88']
     assert main(['ask', str(folder), 'Where?', *words]) == 0
     assert server.requests[-1].body['max_tokens'] == 88
 
@@ -533,16 +538,14 @@ def test_what_was_perceived_is_not_perceived_again(
     for _ in range(2):
         assert ask(server, folder) == 0
     assert len(made) == 1
-    assert ask(server, folder, '--no-cache') == 0
-    assert len(made) == 2
-    first, second, third = prompts_of(server)
-    assert first == second == third
+    first, second = prompts_of(server)
+    assert first == second
     # Of other content, with other settings, or at another rate it is.
-    assert ask(server, folder, '--hfov', '60') == 0
-    assert ask(server, folder, '--rate', '3') == 0
+    assert ask(server, folder, '--set', 'classical.assumed_hfov_rad=1.0472') == 0
+    assert ask(server, folder, '--set', 'source.rate_hz=3') == 0
     shutil.copy(folder / '1.png', folder / '2.png')
     assert ask(server, folder) == 0
-    assert len(made) == 5
+    assert len(made) == 4
 
 
 def test_another_look_at_what_is_kept_sees_the_same(
@@ -563,7 +566,15 @@ def test_another_look_at_what_is_kept_sees_the_same(
 
     monkeypatch.setattr(ClassicalPerceiver, 'focus', tell_lens)
     for _ in range(2):
-        words = ['ask', str(folder), 'Where is the zebra?', '--model', server.url, '--no-check']
+        words = [
+            'ask',
+            str(folder),
+            'Where is the zebra?',
+            '--model',
+            server.url,
+            '--set',
+            'reasoner.check=false',
+        ]
         assert main(words) == 0
     first, second = prompts_of(server)
     assert 'Looked at again for the question:' in first

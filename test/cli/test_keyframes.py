@@ -133,7 +133,7 @@ def test_the_page_shows_what_is_printed(
 
 
 def test_a_budget_limits_the_keyframes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = run(capsys, folder, '--max-interval', '0.1', '--budget', '3')
+    rows = run(capsys, folder, '--set', 'keyframe.max_interval_s=0.1', '--budget', '3')
     assert len(rows) == 3
     assert [row['reference_index'] for row in rows[1:]] == [row['index'] for row in rows[:-1]]
 
@@ -142,8 +142,8 @@ def test_a_budget_limits_the_keyframes(folder: Path, capsys: pytest.CaptureFixtu
     ('arguments', 'message'),
     [
         (['nowhere.mp4'], 'nowhere.mp4 does not exist'),
-        (['.', '--max-overlap', '2'], 'max_overlap is 2.0: expected 0 to 1'),
-        (['.', '--rate', 'nan'], 'rate nan Hz: expected'),
+        (['.', '--set', 'keyframe.max_overlap=2'], 'max_overlap is 2.0: expected 0 to 1'),
+        (['.', '--rate', 'nan'], 'rate_hz is nan: expected'),
         (['FOLDER', '--budget', '1'], 'budget is 1: expected at least 2'),
         (['FOLDER', '--budget', '5', '--all-frames'], 'a budget of 5 keyframes cannot be told'),
         (['FOLDER', '--topic', '/x'], "is a folder and has no topic '/x'"),

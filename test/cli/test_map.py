@@ -115,9 +115,11 @@ def test_recorded_deltas_are_mapped_from_where_their_keyframes_were(
 @pytest.mark.parametrize(
     'words',
     [
-        '--no-odometry', '--topic /image', '--depth-topic none', '--depth-unit 0.01', '--rate 3',
-        '--hfov 90', '--camera-height 0.5', '--max-interval 2',
-        '--perceiver recorded --no-odometry',
+        '--set classical.use_odometry=false', '--topic /image', '--set source.depth_topic=none',
+        '--set source.depth_unit_m=0.01', '--set source.rate_hz=3',
+        '--set classical.assumed_hfov_rad=1.5', '--set classical.camera_height_m=0.5',
+        '--set keyframe.max_interval_s=2',
+        '--perceiver recorded --set classical.use_odometry=false',
     ],
 )  # fmt: skip
 def test_options_of_perceiving_are_refused_where_recorded_deltas_are_read(
@@ -128,20 +130,28 @@ def test_options_of_perceiving_are_refused_where_recorded_deltas_are_read(
     out = tmp_path / 'MAP.json'
     assert main(['map', str(bag), '--out', str(out), *words.split()]) == 2
     error = capsys.readouterr().err
-    option = words.removeprefix('--perceiver recorded ').split()[0]
+    option = words.removeprefix('--perceiver recorded ').removeprefix('--set ').split()[0]
+    option = option.partition('=')[0]
     assert error.startswith(f'embodied-r: error: {option} says how images are perceived')
     assert 'leave it out, or perceive the images anew with --perceiver classical' in error
     assert not out.exists()
-    assert main(['map', str(bag), '--out', str(out), '--detector', 'a.onnx']) == 2
-    assert 'are for --perceiver detector or fused' in capsys.readouterr().err
+    assert main(['map', str(bag), '--out', str(out), '--set', 'detector.model=a.onnx']) == 2
+    assert 'detector.model is for --perceiver detector or fused' in capsys.readouterr().err
 
 
 def test_options_of_perceiving_are_refused_where_a_fleet_is_read_as_recorded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ['--out', str(tmp_path / 'maps'), '--perceiver', 'recorded', '--hfov', '90']
+    words = [
+        '--out',
+        str(tmp_path / 'maps'),
+        '--perceiver',
+        'recorded',
+        '--set',
+        'classical.assumed_hfov_rad=1.5708',
+    ]
     assert main(['map', str(tmp_path), '--ray', 'local', *words]) == 2
-    assert '--hfov says how images are perceived' in capsys.readouterr().err
+    assert 'classical.assumed_hfov_rad says how images are perceived' in capsys.readouterr().err
     assert not (tmp_path / 'maps').exists()
 
 
@@ -154,7 +164,16 @@ def test_images_without_a_scale_have_a_map_without_landmarks(
         image = room.view(pose_at(-0.8, 0.0, 1.0, yaw))
         cv2.imwrite(str(folder / f'{index}.png'), image)
     out, picture = tmp_path / 'MAP.json', tmp_path / 'map.png'
-    arguments = ['map', str(folder), '--hfov', '90', '--out', str(out), '--picture', str(picture)]
+    arguments = [
+        'map',
+        str(folder),
+        '--set',
+        'classical.assumed_hfov_rad=1.5708',
+        '--out',
+        str(out),
+        '--picture',
+        str(picture),
+    ]
     assert main(arguments) == 1
     assert '0 landmarks' in capsys.readouterr().err
     assert read_scene_map(out).landmarks == ()

@@ -61,7 +61,7 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 
 def test_a_json_line_per_delta(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first, second = perceive(capsys, folder, '--hfov', 90)
+    first, second = perceive(capsys, folder, '--set', 'classical.assumed_hfov_rad=1.5708')
     assert list(first) == FIELDS
     assert (first['kind'], first['action'], first['items'][0]['label']) == (
         'FIRST',
@@ -74,7 +74,19 @@ def test_a_json_line_per_delta(folder: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_a_listing_for_people(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(['perceive', str(folder), '--hfov', '90', '--camera-height', '1.0']) == 0
+    assert (
+        main(
+            [
+                'perceive',
+                str(folder),
+                '--set',
+                'classical.assumed_hfov_rad=1.5708',
+                '--set',
+                'classical.camera_height_m=1.0',
+            ]
+        )
+        == 0
+    )
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == '0 -> 0  0.000 s  FIRST'
     assert lines[1].startswith('    In view: red round object 15° left')
@@ -83,7 +95,9 @@ def test_a_listing_for_people(folder: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_more_keyframes_on_request(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kinds = [line['kind'] for line in perceive(capsys, folder, '--max-interval', 0.1)]
+    kinds = [
+        line['kind'] for line in perceive(capsys, folder, '--set', 'keyframe.max_interval_s=0.1')
+    ]
     assert kinds == ['FIRST', 'NO_CHANGE', 'CHANGE']
 
 
@@ -96,7 +110,7 @@ def test_odometry_of_a_bag_is_left_out_on_request(
     capsys.readouterr()
     bag = tmp_path / 'w' / 'episode_00000'
     with_odometry = perceive(capsys, bag)
-    without = perceive(capsys, bag, '--no-odometry')
+    without = perceive(capsys, bag, '--set', 'classical.use_odometry=false')
     assert any(re.search(r'moved \w+ \d', delta['action']) for delta in with_odometry)
     assert not any(re.search(r'moved \w+ \d', delta['action']) for delta in without)
     assert len(without) == len(with_odometry)
@@ -104,10 +118,12 @@ def test_odometry_of_a_bag_is_left_out_on_request(
 
 def test_bad_input_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert 'nowhere' in error_of(capsys, '/nowhere')
-    assert '--url, or --profile' in error_of(capsys, folder, '--perceiver', 'vlm')
+    assert '--profile, or --set chat.url=URL' in error_of(capsys, folder, '--perceiver', 'vlm')
     dead = 'http://127.0.0.1:9'
-    assert dead in error_of(capsys, folder, '--perceiver', 'vlm', '--url', dead)
-    assert 'assumed_hfov_rad' in error_of(capsys, folder, '--hfov', '400')
+    assert dead in error_of(capsys, folder, '--perceiver', 'vlm', '--set', f'chat.url={dead}')
+    assert 'assumed_hfov_rad' in error_of(
+        capsys, folder, '--set', 'classical.assumed_hfov_rad=6.98132'
+    )
 
 
 def test_a_profile_without_a_perceiver_is_refused(
@@ -132,7 +148,7 @@ def test_server_without_vision_is_one_line_and_exit_code_1(
         return Script(status=400, body='not a multimodal model') if request.images else Script()
 
     with ChatServer(blind, models=[{'id': 'scripted'}]) as server:
-        arguments = ['--perceiver', 'vlm', '--url', server.url, '--json']
+        arguments = ['--perceiver', 'vlm', '--set', f'chat.url={server.url}', '--json']
         assert main(['perceive', str(folder), *arguments]) == 1
         assert sum(bool(request.images) for request in server.requests) == 1
     out, err = capsys.readouterr()
@@ -151,8 +167,11 @@ def test_views_are_described_alone_where_a_server_takes_one_image(
         return Script(status=400, body=body) if many else scene_reply(request)
 
     with ChatServer(near, models=[{'id': 'scripted'}]) as server:
-        arguments = ['--perceiver', 'vlm', '--url', f'{server.url}#scripted', '--json']
-        assert main(['perceive', str(folder), *arguments, '--max-interval', '0.1']) == 0
+        arguments = ['--perceiver', 'vlm', '--set', f'chat.url={server.url}#scripted', '--json']
+        assert (
+            main(['perceive', str(folder), *arguments, '--set', 'keyframe.max_interval_s=0.1'])
+            == 0
+        )
         assert sum(len(request.images) > 1 for request in server.requests) == 1
     deltas = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [delta['kind'] for delta in deltas] == ['FIRST', 'CHANGE', 'CHANGE']
@@ -164,7 +183,14 @@ def test_views_are_described_alone_where_a_server_takes_one_image(
 def test_a_detector_names_things(
     folder: Path, red_lamps: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ('--hfov', 90, '--detector', red_lamps, '--threshold', '0.3')
+    options = (
+        '--set',
+        'classical.assumed_hfov_rad=1.5708',
+        '--set',
+        f'detector.model={red_lamps}',
+        '--set',
+        'detector.threshold=0.3',
+    )
     for kind in ('detector', 'auto'):
         first, _ = perceive(capsys, folder, '--perceiver', kind, *options)
         assert 'red lamp' in {item['label'] for item in first['items']}
@@ -187,13 +213,24 @@ def test_auto_says_what_it_uses(
         'embodied-r: perceiver classical (no server is given and no detector fetched)\n'
     )
     assert json.loads(out.splitlines()[0])['model']['name'] == 'classical'
-    assert main([*arguments, '--detector', str(red_lamps)]) == 0
+    assert main([*arguments, '--set', f'detector.model={red_lamps!s}']) == 0
     assert capsys.readouterr().err == f'embodied-r: perceiver detector ({red_lamps})\n'
     with ChatServer(scene_reply, models=[{'id': 'scripted'}]) as server:
-        assert main([*arguments, '--url', server.url]) == 0
+        assert main([*arguments, '--set', f'chat.url={server.url}']) == 0
     assert capsys.readouterr().err == f'embodied-r: perceiver vlm ({server.url})\n'
     with ChatServer(scene_reply, models=[{'id': 'scripted'}]) as server:
-        assert main([*arguments, '--url', server.url, '--detector', str(red_lamps)]) == 0
+        assert (
+            main(
+                [
+                    *arguments,
+                    '--set',
+                    f'chat.url={server.url}',
+                    '--set',
+                    f'detector.model={red_lamps!s}',
+                ]
+            )
+            == 0
+        )
     there = f'{server.url} and {red_lamps}'
     assert capsys.readouterr().err == f'embodied-r: perceiver fused ({there})\n'
 
@@ -201,7 +238,14 @@ def test_auto_says_what_it_uses(
 def test_what_a_model_and_a_detector_name_is_one_item(
     folder: Path, red_lamps: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ('--hfov', 90, '--detector', red_lamps, '--threshold', '0.3')
+    options = (
+        '--set',
+        'classical.assumed_hfov_rad=1.5708',
+        '--set',
+        f'detector.model={red_lamps}',
+        '--set',
+        'detector.threshold=0.3',
+    )
     alone, _ = perceive(capsys, folder, '--perceiver', 'detector', *options)
     lamps = [item for item in alone['items'] if item['label'] == 'red lamp']
 
@@ -214,7 +258,7 @@ def test_what_a_model_and_a_detector_name_is_one_item(
         return Script((json.dumps(scene),))
 
     with ChatServer(reply, models=[{'id': 'scripted'}]) as server:
-        arguments = ('--perceiver', 'fused', '--url', server.url, *options)
+        arguments = ('--perceiver', 'fused', '--set', f'chat.url={server.url}', *options)
         first, second = perceive(capsys, folder, *arguments)
     labels = [item['label'] for item in first['items']]
     assert labels[:2] == ['red reading lamp', 'wooden stool']
@@ -236,8 +280,10 @@ def test_a_model_and_a_detector_are_both_needed(
 ) -> None:
     monkeypatch.setenv('XDG_DATA_HOME', str(tmp_path))
     fused = (folder, '--perceiver', 'fused')
-    assert 'needs a server' in error_of(capsys, *fused, '--detector', red_lamps)
-    assert 'fused needs a detector' in error_of(capsys, *fused, '--url', 'http://127.0.0.1:9')
+    assert 'needs a server' in error_of(capsys, *fused, '--set', f'detector.model={red_lamps}')
+    assert 'fused needs a detector' in error_of(
+        capsys, *fused, '--set', 'chat.url=http://127.0.0.1:9'
+    )
 
 
 def test_a_detector_that_cannot_be_used_is_one_line(
@@ -248,21 +294,39 @@ def test_a_detector_that_cannot_be_used_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv('XDG_DATA_HOME', str(tmp_path))
-    detector = ('--perceiver', 'detector', '--detector')
+    detector, model = ('--perceiver', 'detector', '--set'), 'detector.model='
     assert 'models fetch detector' in error_of(capsys, folder, *detector[:2])
-    assert 'nowhere.onnx is not there' in error_of(capsys, folder, *detector, '/nowhere.onnx')
+    assert 'nowhere.onnx is not there' in error_of(
+        capsys, folder, *detector, f'{model}/nowhere.onnx'
+    )
     picture = folder / '0.png'
-    assert 'cannot be loaded as an ONNX' in error_of(capsys, folder, *detector, picture)
-    message = error_of(capsys, folder, *detector, red_lamps, '--threshold', '7')
-    assert '--threshold is 7.0: expected 0 to 1' in message
-    assert '--perceiver detector' in error_of(capsys, folder, '--detector', red_lamps)
+    assert 'cannot be loaded as an ONNX' in error_of(
+        capsys, folder, *detector, f'{model}{picture}'
+    )
+    message = error_of(
+        capsys, folder, *detector, f'{model}{red_lamps}', '--set', 'detector.threshold=7'
+    )
+    assert '--set detector.threshold is 7.0: expected 0 to 1' in message
+    assert '--perceiver detector' in error_of(
+        capsys, folder, '--set', f'detector.model={red_lamps}'
+    )
 
 
 def test_a_picture_shows_what_was_perceived(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plain = perceive(capsys, folder, '--hfov', 90)
-    assert perceive(capsys, folder, '--hfov', 90, '--picture', tmp_path / 'a.png') == plain
+    plain = perceive(capsys, folder, '--set', 'classical.assumed_hfov_rad=1.5708')
+    assert (
+        perceive(
+            capsys,
+            folder,
+            '--set',
+            'classical.assumed_hfov_rad=1.5708',
+            '--picture',
+            tmp_path / 'a.png',
+        )
+        == plain
+    )
     picture = cv2.imread(str(tmp_path / 'a.png'))
     assert picture is not None
     assert (picture == (240, 170, 40)).all(axis=2).any()  # the box of what is in view
@@ -279,14 +343,22 @@ def test_depth_beside_images_gives_items_their_distance(
     cv2.imwrite(str(tmp_path / 'images' / '0.png'), room.view(pose, (BALL,)))
     steps = (room.depth(pose, (BALL,)) * 5000).astype('uint16')
     cv2.imwrite(str(tmp_path / 'depth' / '0.png'), steps)
-    arguments = (tmp_path / 'images', '--hfov', 90, '--depth-unit', 0.0002)
+    arguments = (
+        tmp_path / 'images',
+        '--set',
+        'classical.assumed_hfov_rad=1.5708',
+        '--set',
+        'source.depth_unit_m=0.0002',
+    )
     [delta] = perceive(capsys, *arguments)
     [item] = delta['items']
     assert item['scale'] == 'DEPTH'
     assert item['distance_m'] == pytest.approx(2.63, abs=0.15)
-    [delta] = perceive(capsys, *arguments, '--depth-topic', 'none')
+    [delta] = perceive(capsys, *arguments, '--set', 'source.depth_topic=none')
     assert 'distance_m' not in delta['items'][0]
-    assert 'depth-unit' in error_of(capsys, tmp_path / 'images', '--depth-unit', -1)
+    assert 'depth_unit_m' in error_of(
+        capsys, tmp_path / 'images', '--set', 'source.depth_unit_m=-1'
+    )
 
 
 def test_options_of_perceiving_are_refused_where_recorded_deltas_are_read(
@@ -298,6 +370,10 @@ def test_options_of_perceiving_are_refused_where_recorded_deltas_are_read(
         bag.write('/semantic_delta', delta_to_msg(BagMessageFactory(), delta), 5)
     (line,) = perceive(capsys, tmp_path / 'bag')
     assert line['change'] == 'A door.'
-    for words in (['--hfov', 90], ['--no-odometry'], ['--perceiver', 'recorded', '--rate', 3]):
+    for words in (
+        ['--set', 'classical.assumed_hfov_rad=1.5708'],
+        ['--set', 'classical.use_odometry=false'],
+        ['--perceiver', 'recorded', '--set', 'source.rate_hz=3'],
+    ):
         error = error_of(capsys, tmp_path / 'bag', *words)
         assert 'says how images are perceived' in error

@@ -75,7 +75,7 @@ def test_worlds_for_tests_alone_are_asked_about_in_known_and_in_held_out_words(
     worlds: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / 'rows.jsonl'
-    given = f'questions {worlds} --deltas true --test-share 1 --out {out}'
+    given = f'questions {worlds} --deltas true --set questions.test_share=1 --out {out}'
     assert main(given.split()) == 0
     rows = list(read_rows(out))
     assert {row.split for row in rows} == {'test'}
@@ -89,7 +89,7 @@ def test_perceived_without_odometry_no_distance_is_told_and_solutions_stay(
         main(f'sim indoor --episodes 1 --seed 78 --duration 8 --out {tmp_path / "w"}'.split()) == 0
     )
     rows = {}
-    for name, extra in (('with', []), ('without', ['--no-odometry'])):
+    for name, extra in (('with', []), ('without', ['--set', 'classical.use_odometry=false'])):
         out = tmp_path / f'{name}.jsonl'
         given = ['questions', str(tmp_path / 'w'), '--deltas', 'classical', '--out', str(out)]
         assert main([*given, *extra]) == 0
@@ -98,7 +98,7 @@ def test_perceived_without_odometry_no_distance_is_told_and_solutions_stay(
         assert has_metres == (name == 'with')
     assert rows['with'] & rows['without']
     manifest = json.loads((tmp_path / 'without.manifest.json').read_text())
-    assert manifest['deltas'] == 'classical, without odometry'
+    assert manifest['deltas'] == "classical, with {'use_odometry': False}"
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,15 @@ def test_perceived_without_odometry_no_distance_is_told_and_solutions_stay(
         (['{worlds}', '--deltas', 'recorded', '--out', '{tmp}/rows'], 'has no recorded deltas'),
         (['{worlds}', '--deltas', 'vlm', '--out', '{tmp}/rows'], 'give --profile'),
         (['{worlds}', '--deltas', 'true', '--out', '{tmp}/a/rows'], 'does not exist'),
-        (['{worlds}', '--deltas', 'true', '--moments', '0', '--out', '{tmp}/r'], 'moments is 0'),
-        (['{worlds}', '--no-odometry', '--out', '{tmp}/r'], '--no-odometry is for'),
-        (['{worlds}', '--test-share', '2', '--out', '{tmp}/r'], 'test_share is 2.0'),
+        (
+            ['{worlds}', '--deltas', 'true', '--set', 'questions.moments=0', '--out', '{tmp}/r'],
+            'moments is 0',
+        ),
+        (
+            ['{worlds}', '--set', 'classical.use_odometry=false', '--out', '{tmp}/r'],
+            'classical.use_odometry is for',
+        ),
+        (['{worlds}', '--set', 'questions.test_share=2', '--out', '{tmp}/r'], 'test_share is 2.0'),
     ],
 )
 def test_bad_input_leaves_nothing(

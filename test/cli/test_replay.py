@@ -325,7 +325,7 @@ def test_another_perceiver_is_compared_without_a_model(
     assert main([*swapped, '--out', str(tmp_path / 'no' / 'r.json')]) == 2
     assert main(['replay', str(bag)]) == 2
     assert main(['replay', str(bag), '--model', 'none']) == 2
-    assert main(['replay', str(bag), '--model', 'x', '--detector', 'x.onnx']) == 2
+    assert main(['replay', str(bag), '--model', 'x', '--set', 'detector.model=x.onnx']) == 2
     errors = capsys.readouterr().err.splitlines()
     assert all(line.startswith('embodied-r: error: ') for line in errors)
     assert len(errors) == 4

@@ -79,11 +79,11 @@ def test_a_shipped_model_reads_recordings_as_long_as_it_is_served(
     def note(scene: Any, question: Any, chat: Any, config: ReasonerConfig, hear: Any) -> None:
         budgets.append(config.token_budget)
 
-    def ask_once(args: Any, folder: Any, rows: Any, ask: Any, *_: Any) -> None:
+    def ask_once(args: Any, rows: Any, ask: Any, *_: Any) -> None:
         ask((), Question('Where?'))
 
     monkeypatch.setattr(review, 'ask_about', note)
-    monkeypatch.setattr(review, 'serve_page', ask_once)
+    monkeypatch.setattr(review, '_serve_page', ask_once)
     monkeypatch.setattr(review, 'served_model', lambda *_: nullcontext(ChatConfig()))
     for model in (str(shared_path('models', 'arm')), 'http://127.0.0.1:9'):
         assert main(['review', str(tmp_path), '--model', model]) == 0

@@ -20,7 +20,7 @@ from embodied_r_ros.cli.main import main
 from embodied_r_ros.data.questions.row import read_rows
 from embodied_r_ros.data.questions.wordings import RETURNS
 
-QUICK = ['--duration', '6', '--rate', '5', '--size', '160x120', '--no-images']
+QUICK = ['--duration', '6', '--set', 'indoor.rate_hz=5', '--size', '160x120', '--no-images']
 TIMEOUT_S = 60.0
 
 
@@ -35,7 +35,7 @@ def test_episodes_are_written(tmp_path: Path) -> None:
 
 
 def test_signs_stand_in_the_record(tmp_path: Path) -> None:
-    assert run(tmp_path / 'out', *QUICK, '--signs', 'ANSWER B') == 0
+    assert run(tmp_path / 'out', *QUICK, '--set', 'indoor.signs=ANSWER B') == 0
     with open_bag(tmp_path / 'out' / 'episode_00000') as reader:
         [(_, _, note)] = read_messages(reader, ['/provenance'])
         [(_, _, start), *_] = read_messages(reader, ['/episode_mark'])
@@ -47,8 +47,17 @@ def test_signs_stand_in_the_record(tmp_path: Path) -> None:
 def test_rooms_with_ways_back_ask_for_them(tmp_path: Path) -> None:
     out, rows = tmp_path / 'out', tmp_path / 'rows.jsonl'
     run = ['sim', 'indoor', '--episodes', '4', '--seed', '5', '--no-images', '--out', str(out)]
-    assert main([*run, '--returns', '1']) == 0
-    asked = ['questions', str(out), '--deltas', 'true', '--out', str(rows), '--moments', '12']
+    assert main([*run, '--set', 'indoor.returns=1']) == 0
+    asked = [
+        'questions',
+        str(out),
+        '--deltas',
+        'true',
+        '--out',
+        str(rows),
+        '--set',
+        'questions.moments=12',
+    ]
     assert main(asked) == 0
     found = [row for row in read_rows(rows) if row.question_type == 'revisit']
     answers = {row.options['ABC'.index(row.solution)] for row in found}
@@ -62,11 +71,11 @@ def test_rooms_with_ways_back_ask_for_them(tmp_path: Path) -> None:
     [
         (['--size', '320'], "'320' is not a size: expected WxH"),
         (['--size', '8x8'], 'width_px is 8: expected 64 to 1920'),
-        (['--rate', '0'], 'rate_hz is 0.0: expected 1 to 60'),
+        (['--set', 'indoor.rate_hz=0'], 'rate_hz is 0.0: expected 1 to 60'),
         (['--duration', 'nan'], 'duration_s is nan: expected 5 to 3600'),
         (['--seed', '-3'], 'seed is -3: expected 0 or more'),
-        (['--signs', 'x' * 300], 'has 300 characters: expected at most 200'),
-        (['--returns', '2'], 'returns is 2.0: expected 0 to 1'),
+        (['--set', f'indoor.signs={"x" * 300}'], 'has 300 characters: expected at most 200'),
+        (['--set', 'indoor.returns=2'], 'returns is 2.0: expected 0 to 1'),
         (['--workers', '0'], 'workers is 0: expected 1 or more'),
     ],
 )

@@ -84,7 +84,7 @@ COMMANDS: dict[str, tuple[list[str], int, str]] = {
     'questions': (['{images}', '--out', '{out}'], 2, ''),
     'replay': (['{images}', '--model', 'http://127.0.0.1:9'], 2, ''),
     'review': (['{sample}'], 2, 'pip install'),
-    'serve': (['--list'], 0, 'embedded'),
+    'serve': (['--stop'], 0, ''),
     'serve with a model': (['embedded', '--dry-run'], 2, '[llama]'),
     'sim': (['indoor', '--episodes', '1', '--seed', '1', '--out', '{out}-sim'], 2, 'pip install'),
     'view': (['{sample}'], 2, 'pip install'),

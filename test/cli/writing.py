@@ -219,9 +219,6 @@ WRITING = {
         whole_png,
         room=(0.5,),
     ),
-    'lerobot': Writing(
-        'episodes export lerobot SAMPLE --rate 2 --out OUT/d', 'd', whole_dataset, needs=_PARQUET
-    ),
     'foxglove': Writing('episodes export foxglove WHOLE --out OUT/d', 'd/*.mcap', whole_mcap),
     'questions': Writing(
         'questions SAMPLE --out OUT/rows.jsonl', 'rows.jsonl', whole_rows, room=(1.0,)
@@ -248,7 +245,7 @@ WRITING = {
     ),
     'indoor': Writing(_ROOM, 's/ep*', whole_bag, needs=('embodied_r_ros.sim.indoor.world',)),
     'arm': Writing(
-        'sim arm --episodes 1 --seed 1 --rate 5 --size 64x48 --out OUT/s',
+        'sim arm --episodes 1 --seed 1 --set arm.rate_hz=5 --size 64x48 --out OUT/s',
         's/ep*',
         whole_bag,
         needs=('embodied_r_ros.sim.arm.world',),

@@ -319,20 +319,6 @@ def test_several_cameras_are_of_one_episode(
     }
 
 
-def test_the_pipeline_is_told_which_nodes_are_to_be_active() -> None:
-    arguments = {'gate': 'true', 'goals': 'false', 'record': 'false'}
-    assert bringup.expected_nodes(arguments, ['front', '/rear']) == [
-        'keyframe_extractor',
-        'semantic_perceiver',
-        'spatial_reasoner',
-        'front/keyframe_extractor',
-        'rear/keyframe_extractor',
-        'proposal_gate',
-    ]
-    driving = arguments | {'gate': 'false', 'goals': 'true'}
-    assert bringup.expected_nodes(driving, [])[3:] == ['goal_gate']
-
-
 @pytest.mark.parametrize(
     ('reasoner', 'shadow', 'line'),
     [

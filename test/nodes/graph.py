@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 import gc
 import os
 from pathlib import Path
@@ -14,6 +15,7 @@ import time
 from typing import Any, TYPE_CHECKING, TypeVar
 
 from embodied_r_msgs.srv import StartEpisode
+from embodied_r_ros.nodes.parameters import NOT_TUNED
 from embodied_r_ros.nodes.run import spin_some
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState
@@ -86,6 +88,20 @@ class _Spinner:
         assert not self.thread.is_alive()
 
 
+def is_untuned(name: str) -> bool:
+    """Whether a setting is no parameter."""
+    group, _, field = name.rpartition('.')
+    return field in NOT_TUNED.get(group, '').split()
+
+
+def set_untuned(node: Any, name: str, value: Any) -> None:
+    """Give a node that is not configured yet another value of a setting that is no parameter."""
+    kind, field = node.parameters._fixed[name]
+    config = node.parameters._configs[kind]
+    node.parameters._configs[kind] = replace(config, **{field: value})
+    node.parameters._chosen.add(name)
+
+
 class Graph:
     """The nodes of one test and an outsider who talks to them over DDS."""
 
@@ -124,11 +140,13 @@ class Graph:
 
     def add(self, make: Callable[..., Made], namespace: str = '', **parameters: Any) -> Made:
         """Make a node with some parameters ('__' in a name stands for '.') and spin it."""
-        overrides = [
-            Parameter(name.replace('__', '.'), value=value) for name, value in parameters.items()
-        ]
+        given = {name.replace('__', '.'): value for name, value in parameters.items()}
+        untuned = {name: given.pop(name) for name in list(given) if is_untuned(name)}
+        overrides = [Parameter(name, value=value) for name, value in given.items()]
         options = {'namespace': namespace} if namespace else {}
         node = make(context=self.context, parameter_overrides=overrides, **options)
+        for name, value in untuned.items():
+            set_untuned(node, name, value)
         self.nodes.append(node)
         self.spinners.append(_Spinner(self.context, node))
         return node

@@ -17,6 +17,8 @@ from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
 import pytest
 import yaml
 
+from test.nodes.graph import is_untuned
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -57,6 +59,7 @@ def test_shipped_values_are_the_defaults(name: str) -> None:
         config = config_from_mapping(kind, {})
         defaults |= {f'{prefix}.{k}' if prefix else k: v for k, v in vars(config).items()}
     values = shipped_parameters(name)
+    assert not [key for key in values if is_untuned(key)]
     assert values == {key: defaults.get(key, 'no such parameter') for key in values}
 
 

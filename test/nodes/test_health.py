@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`/diagnostics` tells the truth: of a node in every state, its neighbours, and the pipeline."""
+"""`/diagnostics` tells the truth: of a node in every state and its neighbours."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import time
 from typing import Any, TYPE_CHECKING
 
 from builtin_interfaces.msg import Time
-from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
-from embodied_r_msgs.action import Ask
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from embodied_r_msgs.msg import EpisodeMark, Keyframe, SemanticDelta
 from embodied_r_ros.bags.messages import camera_info_to_msg, stamp_to_msg
 from embodied_r_ros.core.types.geometry import Intrinsics
-from embodied_r_ros.nodes import diagnostics, pipeline, topics
+from embodied_r_ros.nodes import diagnostics, topics, watches
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
-from embodied_r_ros.nodes.pipeline import PipelineConfig
 from embodied_r_ros.nodes.proposal_gate import ProposalGate
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
@@ -45,8 +43,8 @@ LATE_S = 60.0  # on a busy machine
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Discovery in a test is quick, and a model server near."""
     monkeypatch.setattr(diagnostics, '_DISCOVERY_S', 1.0)
-    monkeypatch.setattr(pipeline, '_MODELS_S', 0.2)
-    monkeypatch.setattr(pipeline, '_REPLY_S', 0.5)
+    monkeypatch.setattr(watches, '_MODELS_S', 0.2)
+    monkeypatch.setattr(watches, '_REPLY_S', 0.5)
 
 
 @pytest.fixture
@@ -95,7 +93,6 @@ def values_of(status: DiagnosticStatus) -> dict[str, str]:
 EXTRACTOR = 'keyframe_extractor: keyframe_extractor'
 REASONER = 'spatial_reasoner: spatial_reasoner'
 PERCEIVER = 'semantic_perceiver: semantic_perceiver'
-PIPELINE = 'spatial_reasoner: pipeline'
 
 
 def test_node_says_in_every_state_that_it_is_not_active(graph: Graph) -> None:
@@ -119,22 +116,11 @@ def test_node_that_cannot_be_configured_is_an_error_with_the_reason(graph: Graph
     monitor.wait(REASONER, WARN, text='unconfigured')
     assert not graph.try_change(node, CONFIGURE)
     monitor.wait(REASONER, ERROR, text='not configured: no model server at http://127.0.0.1:9')
-    monitor.wait(PIPELINE, ERROR, text='reasoner: spatial_reasoner is unconfigured')
 
 
-@pytest.mark.parametrize('fault', ['report', 'setting'])
-def test_report_that_fails_is_an_error_and_hides_no_other(
-    graph: Graph, server: ChatServer, fault: str
-) -> None:
+def test_report_that_fails_is_an_error(graph: Graph, server: ChatServer) -> None:
     monitor = Monitor(graph)
-    bad: dict[str, Any] = {'pipeline__late_s': -1.0} if fault == 'setting' else {}
-    node = graph.add(SpatialReasoner, chat__url=server.url, chat__model='scripted', **bad)
-    if fault == 'setting':
-        assert not graph.try_change(node, CONFIGURE)
-        monitor.wait(PIPELINE, ERROR, text='late_s is -1.0')
-        monitor.wait(REASONER, ERROR, text='not configured: ')
-        return
-    graph.change(node, CONFIGURE, ACTIVATE)
+    node = graph.active(SpatialReasoner, chat__url=server.url, chat__model='scripted')
     node.report = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
     monitor.wait(REASONER, ERROR, text='health is not known: ZeroDivisionError')
 
@@ -187,7 +173,6 @@ def test_model_server_that_is_down_is_an_error_before_anyone_asks(graph: Graph) 
         graph.active(SpatialReasoner, chat__url=server.url, chat__model='scripted')
         monitor.wait(REASONER, OK, text='ready')
     monitor.wait(REASONER, ERROR, text='primary model server: no model server at')
-    monitor.wait(PIPELINE, ERROR, text='no model server at')
     with ChatServer(models=[{'id': 'scripted'}], port=port) as server:
         monitor.wait(REASONER, OK, text='ready')
         assert server.requests == []
@@ -244,46 +229,6 @@ class Camera:
         self.publisher.publish(msg)
 
 
-def test_pipeline_says_whether_the_way_from_camera_to_answer_is_whole(
-    graph: Graph, server: ChatServer
-) -> None:
-    monitor = Monitor(graph)
-    extractor = graph.active(KeyframeExtractorNode)
-    graph.active(
-        SpatialReasoner,
-        chat__url=server.url,
-        chat__model='scripted',
-        reasoner__focus='never',
-        pipeline__silence_s=3.0,
-    )
-    monitor.wait(PIPELINE, ERROR, text='semantic_delta: semantic_perceiver is not there')
-    perceiver = graph.active(SemanticPerceiver, perceiver='classical')
-    camera = Camera(graph)
-    whole = monitor.wait(
-        PIPELINE, OK, text='whole', also=lambda values: 'reasoner_age_s' in values
-    )
-    links = ('camera', 'keyframe', 'semantic_delta', 'reasoner', 'answer')
-    assert [key for key in values_of(whole) if '_age_s' not in key] == list(links)
-    assert values_of(whole)['answer'] == 'OK, nothing yet'
-    goal = Ask.Goal(question='Which way?', options=['left', 'right'])
-    graph.goal_result(graph.send_goal(Ask, '/ask', goal))
-    monitor.wait(PIPELINE, OK, also=lambda values: 'answer_age_s' in values)
-    graph.change(perceiver, DEACTIVATE)
-    monitor.wait(PIPELINE, ERROR, text='semantic_delta: semantic_perceiver is inactive')
-    graph.change(perceiver, ACTIVATE)
-    monitor.wait(PIPELINE, OK, text='whole')
-    # As when it is killed, or hangs: its publishers are listed still.
-    perceiver.diagnostics.publish = lambda: None  # type: ignore[method-assign]
-    perceiver.destroy_timer(perceiver.diagnostics._timer)
-    gone = monitor.wait(PIPELINE, ERROR, text='semantic_delta: semantic_perceiver is gone')
-    assert values_of(gone)['camera'].startswith('OK')
-    camera.node.destroy_timer(camera.timer)
-    silent = monitor.wait(PIPELINE, ERROR, text='camera: no image for')
-    assert values_of(silent)['camera'].startswith('ERROR')
-    graph.change(extractor, DEACTIVATE)
-    monitor.wait(PIPELINE, ERROR, text='keyframe: keyframe_extractor is inactive')
-
-
 def test_images_that_are_dropped_are_told_with_the_share_that_is_evaluated(
     graph: Graph, server: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,8 +249,6 @@ def test_images_that_are_dropped_are_told_with_the_share_that_is_evaluated(
     assert 0 < float(values['evaluated_share']) < 0.5
     assert float(values['delay_s']) >= 0.5
     assert 'lower the rate or the size of the images' in status.message
-    broken = monitor.wait(PIPELINE, WARN, text='of the images are evaluated')
-    assert values_of(broken)['keyframe'].startswith('WARN')
     monkeypatch.undo()
     camera.timer.timer_period_ns = 300_000_000
     monitor.wait(EXTRACTOR, OK, text='images come in')
@@ -345,101 +288,3 @@ def test_node_without_time_says_so(graph: Graph) -> None:
     clock.publish(Clock(clock=Time(sec=5)))
     monitor.wait(EXTRACTOR, WARN, text='no publisher of /image')
     wait_for(lambda: 'no time' not in str(monitor.newest(EXTRACTOR)), 'the time')
-
-
-def test_perceiver_says_that_the_reasoner_is_gone(graph: Graph, server: ChatServer) -> None:
-    monitor = Monitor(graph)
-    task = 'semantic_perceiver: pipeline'
-    graph.active(SemanticPerceiver, perceiver='classical', pipeline__silence_s=3.0)
-    never = monitor.wait(task, ERROR, text='reasoner: spatial_reasoner is not there: start it')
-    assert 'answer' in values_of(never)
-    reasoner = graph.active(SpatialReasoner, chat__url=server.url, chat__model='scripted')
-    monitor.wait(PIPELINE, ERROR)
-
-    def is_left_to_the_reasoner() -> bool:
-        mine = [a for a in monitor.arrays if a.status[0].name == PERCEIVER]
-        return len(mine[-1].status) == 1
-
-    wait_for(is_left_to_the_reasoner, 'a perceiver that leaves the pipeline to the reasoner')
-    # As when it is killed, or hangs.
-    reasoner.destroy_timer(reasoner.diagnostics._timer)
-    wait_for(lambda: not is_left_to_the_reasoner(), 'the task in its place')
-    monitor.wait(task, ERROR, text='reasoner: spatial_reasoner is gone')
-
-
-class Peer:
-    """Says on `/diagnostics` what a node would say; a fake of that node's figures only."""
-
-    def __init__(self, graph: Graph, name: str) -> None:
-        self.name, self.start = name, time.monotonic()
-        self.publisher = graph.outsider.create_publisher(DiagnosticArray, '/diagnostics', 10)
-
-    def say(self, values: dict[str, Any], level: bytes = OK) -> None:
-        status = DiagnosticStatus(level=level, name=f'{self.name}: {self.name.rpartition("/")[2]}')
-        status.values = [KeyValue(key=k, value=str(v)) for k, v in values.items()]
-        self.publisher.publish(DiagnosticArray(status=[status]))
-
-
-@pytest.mark.parametrize(
-    ('extractor', 'perceiver', 'problem'),
-    [
-        ({'image': 0, 'evaluated': 20}, {}, 'keyframe: images come to keyframe_extractor, and'),
-        ({'keyframe': 0}, {'delta': 20}, 'semantic_delta: keyframes come, and no delta'),
-        ({}, {'delta': 0}, 'reasoner: deltas are published, and none arrives'),
-    ],
-)
-def test_link_that_takes_and_gives_nothing_is_late(
-    graph: Graph,
-    server: ChatServer,
-    extractor: dict[str, float],
-    perceiver: dict[str, float],
-    problem: str,
-) -> None:
-    monitor = Monitor(graph)
-    graph.active(
-        SpatialReasoner, chat__url=server.url, chat__model='scripted', pipeline__late_s=2.0
-    )
-    peers = Peer(graph, 'keyframe_extractor'), Peer(graph, 'semantic_perceiver')
-    begin = time.monotonic()
-
-    def tell() -> None:
-        """What goes in is always new; what came out ages."""
-        passed = time.monotonic() - begin
-        usual = {'image': 0, 'evaluated': 0, 'keyframe': 30, 'delta': 30, **extractor, **perceiver}
-        ages = {f'{k}_age_s': v + passed if v else 0.0 for k, v in usual.items()}
-        for peer, counts in zip(peers, ({'keyframes': 1}, {'deltas': 1}), strict=True):
-            peer.say({**counts, **ages})
-
-    timer = graph.outsider.create_timer(0.5, tell)
-    monitor.wait(PIPELINE, ERROR, text=problem)
-    graph.outsider.destroy_timer(timer)
-
-
-def test_pipeline_follows_the_cameras_and_nodes_that_it_is_told(
-    graph: Graph, server: ChatServer
-) -> None:
-    monitor = Monitor(graph)
-    graph.active(
-        SpatialReasoner,
-        chat__url=server.url,
-        chat__model='scripted',
-        pipeline__nodes=['keyframe_extractor', 'proposal_gate'],
-    )
-    monitor.wait(PIPELINE, ERROR, text='proposal_gate: proposal_gate is not there')
-    front, rear = Peer(graph, 'front/keyframe_extractor'), Peer(graph, 'rear/keyframe_extractor')
-    ages = {'image_age_s': 0, 'evaluated_age_s': 0, 'keyframe_age_s': 1, 'keyframes': 1}
-
-    def tell() -> None:
-        front.say(ages)
-        rear.say({**ages, 'state': 'inactive'}, WARN)
-
-    timer = graph.outsider.create_timer(0.5, tell)
-    monitor.wait(PIPELINE, ERROR, text='keyframe: rear/keyframe_extractor is')
-    graph.outsider.destroy_timer(timer)
-    monitor.wait(PIPELINE, ERROR, text='keyframe: front/keyframe_extractor is gone')
-    assert 'semantic_perceiver is' not in str(monitor.newest(PIPELINE))
-
-
-def test_default_nodes_are_those_of_the_pipeline() -> None:
-    names = 'keyframe_extractor', 'semantic_perceiver', 'spatial_reasoner'
-    assert PipelineConfig().nodes == names

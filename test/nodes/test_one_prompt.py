@@ -114,7 +114,10 @@ def asked(monkeypatch: pytest.MonkeyPatch, profile: str, server: ChatServer, bag
     monkeypatch.setattr(
         'embodied_r_ros.cli.ask.served_reasoner', lambda *_, **__: nullcontext(chat)
     )
-    assert main(['ask', str(bag), QUESTION, '--profile', profile, '--no-check']) == 0
+    assert (
+        main(['ask', str(bag), QUESTION, '--profile', profile, '--set', 'reasoner.check=false'])
+        == 0
+    )
     return server.requests[-1].text
 
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TYPE_CHECKING
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.core.chat.fallback import FallbackConfig
+from embodied_r_ros.core.reasoning.question import ReasonerConfig
 from embodied_r_ros.core.reasoning.queue import QueueConfig
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.node_base import ManagedNode
@@ -15,8 +16,10 @@ from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
 import pytest
 from rcl_interfaces.srv import DescribeParameters
+from rclpy.parameter import Parameter
 
-from test.nodes.graph import ACTIVATE, CLEANUP, CONFIGURE, DEACTIVATE
+from test.nodes.graph import ACTIVATE, CLEANUP, CONFIGURE, DEACTIVATE, is_untuned
+from test.nodes.test_config_files import NODES
 
 if TYPE_CHECKING:
     from test.nodes.graph import Graph
@@ -190,9 +193,9 @@ def test_configured_node_refuses_what_it_would_not_heed(
     node.configure = lambda: None  # type: ignore[method-assign]
     graph.change(node, CONFIGURE)
     said = node.parameters.values()
-    at_configure = {'chat', 'vlm', 'classical', 'worker', 'model_timeout_s'}
-    fixed = [name for name in said if name.split('.')[0] in at_configure]
-    assert len(fixed) >= 7
+    at_configure = {'chat', 'vlm', 'classical', 'worker', 'profile', 'secondary', 'fallback'}
+    fixed = [n for n in said if n.split('.')[0] in at_configure and not is_untuned(n)]
+    assert len(fixed) >= 4
     for name in fixed:
         result = graph.parameter(node, name, said[name])
         assert result.reason.startswith(f'{name} takes effect at configure: deactivate')
@@ -204,6 +207,35 @@ def test_name_that_a_group_does_not_have_is_noticed(graph: Graph) -> None:
     assert node.parameters.warnings == [
         "parameter 'nested.budget' is not used: known: nested.count, nested.share"
     ]
+
+
+def test_a_setting_that_nobody_tunes_is_no_parameter_and_who_gives_it_is_told(
+    graph: Graph,
+) -> None:
+    node = graph.add(SpatialReasoner)
+    given = {'reasoner.top_p': 0.5, 'map_save_s': 1.0}
+    assert not any(map(node.has_parameter, given))
+    told = SpatialReasoner(
+        context=graph.context,
+        parameter_overrides=[Parameter(name, value=value) for name, value in given.items()],
+    )
+    graph.nodes.append(told)
+    assert told.parameters.warnings == [
+        "parameter 'map_save_s' is not used: it is always 30.0 now, leave it out",
+        "parameter 'reasoner.top_p' is not used: give top_p in a model profile, or leave it out",
+    ]
+    assert told.parameters.values()['reasoner.top_p'] == 1.0
+    told.parameters.suggest(ReasonerConfig, {'top_p': 0.9, 'token_budget': 700})
+    config = told.parameters.config(ReasonerConfig)
+    assert (config.top_p, config.token_budget) == (0.9, 700)
+    told.parameters.suggest(ReasonerConfig, {})
+    assert told.parameters.config(ReasonerConfig).top_p == 1.0
+
+
+def test_the_nodes_have_at_most_118_parameters_beside_those_of_the_start(graph: Graph) -> None:
+    nodes = [graph.add(make) for make in NODES.values()]
+    names = [name for node in nodes for name in node.parameters._owners]
+    assert sum(name not in {'autostart', 'autostart_retry_s'} for name in names) <= 118
 
 
 def test_misspelt_name_is_noticed(graph: Graph) -> None:

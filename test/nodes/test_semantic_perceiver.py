@@ -286,7 +286,7 @@ def test_profile_with_a_model_asks_for_it(graph: Graph, capfd: pytest.CaptureFix
 
 def test_setting_of_the_perceiver_takes_effect_at_configure(graph: Graph) -> None:
     node = graph.active(SemanticPerceiver)
-    for name, value in (('classical.use_odometry', False), ('worker.capacity', 50)):
+    for name, value in (('classical.use_odometry', False), ('worker.in_flight', 5)):
         assert not graph.parameter(node, name, value).successful
     assert '"classical.use_odometry": true' in node.provenance()
     graph.change(node, DEACTIVATE, CLEANUP)

@@ -13,6 +13,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import ConfigError, InputError, ModelError
+from embodied_r_ros.common.files import user_name
 from embodied_r_ros.core.chat.client import HttpChatClient
 from embodied_r_ros.core.chat.settings import ChatConfig, model_digest
 from embodied_r_ros.core.reasoning.question import Question, ReasonerConfig
@@ -176,20 +177,20 @@ class TestCommands:
     ) -> None:
         own, shared = tmp_path / 'own', str(tmp_path / 'mounted' / 'slot')
         promoted = promote(own, models[1], {'accuracy': 0.7})
-        words = ['models', 'publish', str(own), shared, '--by', 'ann', '--why', 'a week of trial']
+        words = ['models', 'publish', str(own), shared, '--why', 'a week of trial']
         assert main(words) == 0
         assert capsys.readouterr().out == f'{promoted.digest}\n'
         there = in_force(Path(shared))
         assert there
         assert (there.digest, there.record['accuracy']) == (promoted.digest, 0.7)
         assert there.folder.name == promoted.folder.name
-        assert main(['models', 'rollback', shared, '--by', 'bob']) == 0
+        assert main(['models', 'rollback', shared]) == 0
         assert capsys.readouterr().out == "the profile's own model\n"
         assert main(['models', 'history', shared]) == 0
         events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert [(event['by'], event['why']) for event in events] == [
-            ('ann', 'a week of trial'),
-            ('bob', ''),
+            (user_name(), 'a week of trial'),
+            (user_name(), ''),
         ]
         assert main(['models', 'rollback', shared]) == 2
         assert main(['models', 'publish', str(tmp_path / 'none'), shared]) == 2

@@ -481,10 +481,6 @@ def test_launch_file_runs_the_command() -> None:
 
 
 class TestCommand:
-    def test_lists_the_profiles(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(['serve', '--list']) == 0
-        assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == SHIPPED
-
     def test_serves_until_told_to_end(self, program: Path, tmp_path: Path) -> None:
         path = tmp_path / 'mine.yaml'
         path.write_text(yaml.safe_dump({'servers': {'reasoner': entry(program)}}))

@@ -194,7 +194,7 @@ def test_only_successes_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_the_command_line_writes_demonstrations(tmp_path: Path) -> None:
     command = ['sim', 'arm', '--task', 'drawer', '--episodes', '1', '--seed', '2', '--no-images']
-    assert main([*command, '--rate', '5', '--out', str(tmp_path / 'out')]) == 0
+    assert main([*command, '--set', 'arm.rate_hz=5', '--out', str(tmp_path / 'out')]) == 0
     found = read(tmp_path / 'out' / 'episode_00000')
     assert '/image/compressed' not in found
     assert mark_from_msg(found['/episode_mark'][0][1]).task == 'open the drawer'

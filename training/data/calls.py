@@ -194,18 +194,10 @@ _CALLS: dict[str, Callable[..., Call]] = {
 }
 
 
-# Kinds of `MAP_WORDINGS` that no tool answers yet.
-_WITHOUT_TOOL = frozenset(
-    {'start_end_position', 'sequence_recall', 'scene_recall', 'proximity', 'duration',
-     'cognitive_map', 'progress_evaluation'}
-)  # fmt: skip
-
-
 @cache
 def _patterns() -> list[tuple[str, re.Pattern[str]]]:
     """Kinds and their wordings, the wordiest first: what is left open takes in the least."""
-    kinds = _CALLS.keys() | _WITHOUT_TOOL
-    texts = [(kind, text) for kind in MAP_WORDINGS if kind in kinds for text in MAP_WORDINGS[kind]]
+    texts = [(kind, text) for kind in MAP_WORDINGS for text in MAP_WORDINGS[kind]]
     texts.sort(key=lambda each: -len(re.sub(r'\{\w+\}', '', each[1])))
     return [(kind, wording_pattern(text)) for kind, text in texts]
 
@@ -276,14 +268,11 @@ class _Writer:
     def _reworded(self, row: Row, split: str, scene: Scene, rng: Random) -> _Draft | None:
         """A row of a map in other words, and its call."""
         kind_words = kind_and_words(row.question)
-        if kind_words is None or kind_words[0] in _WITHOUT_TOOL:
+        if kind_words is None:
             if rng.random() > _FOREIGN_KEPT:
                 return None
-            kind = kind_words[0] if kind_words else 'unanswerable'
-            question, options = row.question, row.options
-            if kind_words:
-                question = self._worded(*kind_words, question, split, rng)
-            return _Draft(kind, question, options, format_calls([UNKNOWN_CALL]), UNKNOWN)
+            unread = format_calls([UNKNOWN_CALL])
+            return _Draft('unanswerable', row.question, row.options, unread, UNKNOWN)
         kind, words = kind_words
         call = _CALLS[kind](words, row.options)
         call = Call(call.tool, {k: _as_label(v, scene) for k, v in call.arguments.items()})

@@ -7,7 +7,13 @@ from contextlib import ExitStack
 import json
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.cli.arguments import add_settings, given_settings, say, some_text
+from embodied_r_ros.cli.arguments import (
+    add_settings,
+    given_config,
+    given_settings,
+    say,
+    some_text,
+)
 from embodied_r_ros.cli.sim import watch
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.core.reasoning.question import ReasonerConfig
@@ -22,12 +28,12 @@ if TYPE_CHECKING:
 # The default policy of the arm in a closed loop, and the robot on whose rows it learned.
 _ARM_PROFILE, _ARM_ROBOT = 'embedded-arm', 'sawyer_sim_loop'
 _ROBOT = 'sawyer_sim'  # of anybody else
-_ARM_OPTIONS = {'--task': 'task', '--rate': 'rate_hz', '--no-images': 'images', '--noise': 'noise'}
 
 
 def add_arguments(arm: argparse.ArgumentParser) -> None:
     """Declare what demonstrations and trials take."""
-    add_settings(arm, SimArmConfig, _ARM_OPTIONS)
+    groups = {'arm': SimArmConfig, 'reasoner': ReasonerConfig}
+    add_settings(arm, groups, ['arm.task', 'arm.images'])
     loop = arm.add_argument_group('closed loop', 'who chooses keypoints leads the arm')
     add = loop.add_argument
     help_text = 'the real nodes lead the arm; leaves report.json'
@@ -47,13 +53,6 @@ def add_arguments(arm: argparse.ArgumentParser) -> None:
     add('--robot', type=some_text, metavar='ROBOT', help=help_text)
     help_text = 'how fast time passes, at most, in wall time, 1'
     add('--speed', type=float, default=1.0, metavar='X', help=help_text)
-    budget = f'{ReasonerConfig.token_budget}, where nobody is named as {_ARM_PROFILE} has it'
-    help_text = f'tokens of the scene in a prompt, as the model was trained; {budget}'
-    add('--token-budget', type=int, metavar='N', help=help_text)
-    help_text = (
-        'show the model the camera image, as it was trained, in place of the scene in words'
-    )
-    add('--show-image', action='store_true', help=help_text)
     add('--json', action='store_true', help='print one JSON object')
 
 
@@ -65,8 +64,7 @@ def main(args: argparse.Namespace) -> int:
     """
     require_arm()
     width, height = args.size
-    given = given_settings(args, _ARM_OPTIONS)
-    config = SimArmConfig(width_px=width, height_px=height, **given)
+    config = given_config(args, 'arm', SimArmConfig, width_px=width, height_px=height)
     if args.closed_loop:
         return _closed_loop(args, config)
     from embodied_r_ros.sim.arm.demonstrations import generate
@@ -76,10 +74,11 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _closed_loop(args: argparse.Namespace, config: SimArmConfig) -> int:
-    if args.show_image and not args.model:
-        msg = '--show-image is for a --model that was trained with images: name one'
+    model, robot_file, reasoner = _leader(args)
+    if reasoner.show_image and not args.model:
+        msg = 'reasoner.show_image is for a --model that was trained with images: name one'
         raise InputError(msg)
-    if not args.images or args.workers > 1 or not 0.01 <= args.speed <= 100:
+    if not config.images or args.workers > 1 or not 0.01 <= args.speed <= 100:
         msg = '--closed-loop needs images, one worker, and a --speed of 0.01 to 100'
         raise InputError(msg)
     try:
@@ -91,7 +90,6 @@ def _closed_loop(args: argparse.Namespace, config: SimArmConfig) -> int:
     from embodied_r_ros.sim.arm.chooser_server import ChooserServer
     from embodied_r_ros.sim.arm.trials import ClosedLoopRun, finish, lead
 
-    model, robot_file, reasoner = _leader(args)
     robot, who = load_robot(robot_file), args.chooser or 'model'
     run = ClosedLoopRun(config, args.seed, args.episodes, args.out, robot, who)
     run.prepare()
@@ -101,7 +99,6 @@ def _closed_loop(args: argparse.Namespace, config: SimArmConfig) -> int:
         run.trial,
         speed=args.speed,
         reasoner=reasoner,
-        show_image=args.show_image,
     )
     with ExitStack() as stack:
         server = stack.enter_context(ChooserServer(who)) if args.chooser else None
@@ -121,9 +118,8 @@ def _leader(args: argparse.Namespace) -> tuple[str, str, ReasonerConfig]:
         profile = load_profile(_ARM_PROFILE)
         model = profile.servers['reasoner'].model_argument()
         robot, reasoner = _ARM_ROBOT, dict(profile.reasoner)
-    robot = ROBOTS_OF_TASKS.get(args.task, robot)
-    if args.token_budget is not None:
-        reasoner['token_budget'] = args.token_budget
+    robot = ROBOTS_OF_TASKS.get(given_config(args, 'arm', SimArmConfig).task, robot)
+    reasoner |= given_settings(args, 'reasoner')
     return model, args.robot or robot, ReasonerConfig(**reasoner)
 
 

@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labels beside recordings: which fit and are written, and all of them as a table (CSV)."""
+"""Labels beside recordings: which fit, and are written."""
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
-from typing import TextIO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.reader import open_bag
 from embodied_r_ros.common.errors import BagError, InputError
-from embodied_r_ros.core.reasoning.completions import choice_index, is_unknown, number_in
+from embodied_r_ros.core.reasoning.completions import choice_index, is_unknown
 from embodied_r_ros.core.reasoning.question import question_problem
 from embodied_r_ros.core.types.answers import UNKNOWN
 from embodied_r_ros.core.types.episodes import Label, LabelKind, LabelLayer, LabelVerdict
@@ -26,11 +24,6 @@ if TYPE_CHECKING:
 
 MOST_CHARACTERS = 4000  # of a text in a label
 _MOST_NAME = 80
-COLUMNS = (
-    'episode', 'question_id', 'stamp_ns', 'question', 'options', 'answer', 'model', 'digest',
-    'who', 'when', 'kind', 'before', 'after', 'stands',
-)  # fmt: skip
-_FORMULA = ('=', '+', '-', '@', '\t', '\r')
 
 
 @dataclass(frozen=True)
@@ -291,61 +284,3 @@ def check_labels(bag: Path) -> LabelReport:
     for label in layer.standing_labels():
         counts[label.kind.value] = counts.get(label.kind.value, 0) + 1
     return LabelReport(layer, counts, tuple(unfit))
-
-
-def write_label_table(bags: Iterable[Path], out: TextIO) -> int:
-    """Write the labels beside recordings as CSV (RFC 4180); returns how many.
-
-    Texts that a spreadsheet would take for a formula get an apostrophe before them: a camera may
-    have read them.
-
-    Raises:
-        InputError: Labels or a recording cannot be read.
-    """
-    writer = csv.writer(out)
-    writer.writerow(COLUMNS)
-    count = 0
-    for bag in bags:
-        layer = read_labels(bag)
-        if not layer.labels:
-            continue
-        answers = {answer.id: answer for answer in read_answers(bag).answers}
-        standing = {label.id for label in layer.standing_labels()}
-        for label in layer.labels:
-            question = _question_cells(label, layer, answers)
-            when = datetime.fromtimestamp(label.when_ns / 1e9, timezone.utc)
-            cells = label.kind.value, label.before or '', label.after or ''
-            values = (
-                bag.name,
-                label.question_id,
-                *question,
-                label.who,
-                when.isoformat(),
-                *cells,
-            )
-            writer.writerow([*map(_cell, values), 'yes' if label.id in standing else 'no'])
-            count += 1
-    return count
-
-
-def _question_cells(
-    label: Label, layer: LabelLayer, answers: dict[str, Answer]
-) -> tuple[str, ...]:
-    """Stamp, question, options, answer, model and digest; empty texts where nothing is known."""
-    if answer := answers.get(label.question_id):
-        options, words = ' | '.join(answer.options), answer_in_words(answer) or ''
-        stamp = str(answer.observation_stamp_ns or '')
-        return stamp, answer.question, options, words, answer.model.name, answer.model.digest
-    written = next(
-        (one for one in layer.labels if one.id == label.question_id and one.question), None
-    )
-    if not written or not written.question:
-        return ('',) * 6
-    question = written.question
-    options, words = ' | '.join(question.options), written.before or ''
-    return str(question.stamp_ns), question.text, options, words, question.model, question.digest
-
-
-def _cell(text: str) -> str:
-    is_formula = text.startswith(_FORMULA) and number_in(text) is None
-    return f"'{text}" if is_formula else text

@@ -1,38 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recall over recordings: where something was seen, when, near what, and by which keyframes.
 
-No model is asked. What was perceived counts (items of deltas, with the map that they give), else
-the words of deltas, else recorded answers and labels of people; each hit says which. Recordings
-are read one at a time, and a few hits are kept of each: memory does not grow with their number.
+No model is asked. What was perceived counts: items of deltas, and for what is near them the places
+of the recording's scene. Recordings are read one at a time, and a few hits are kept of each:
+memory does not grow with their number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 import math
 import re
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.common.untrusted import as_data
-from embodied_r_ros.core.scene.map_relations import gap_m
-from embodied_r_ros.core.scene.memory import question_terms
-from embodied_r_ros.core.scene.names import find_names, Name, names_of, resolve
-from embodied_r_ros.core.types.answers import Answer, AnswerKind, Freshness
+from embodied_r_ros.core.scene.names import find_names, Name, resolve
 from embodied_r_ros.core.types.deltas import (
-    change_text,
     DeltaKind,
     direction_text,
     Item,
     ItemStatus,
 )
-from embodied_r_ros.core.types.episodes import LabelVerdict
 from embodied_r_ros.core.types.geometry import NS_PER_S, vector_of_direction
 from embodied_r_ros.core.types.landmarks import SceneMap
-from embodied_r_ros.core.types.things import named_things, plural, with_article
+from embodied_r_ros.core.types.things import named_things, with_article
 from embodied_r_ros.core.types.vocabulary import COCO
 from embodied_r_ros.data.episodes.episode import Episode, read_as_recorded
 from embodied_r_ros.data.episodes.offline import map_of_episode
@@ -41,32 +36,12 @@ import numpy as np
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from embodied_r_ros.core.types.deltas import SemanticDelta
     from embodied_r_ros.core.types.geometry import Pose, Position
-    from embodied_r_ros.core.types.landmarks import Landmark
 
 NEAR_M = 1.5  # between things that count as near each other
-_NEAR_RAD, _NEAR_SHARE = math.radians(15.0), 0.1  # likewise where no distance is known
-_MOST_NEAR = 3  # things that a hit names beside its own
-_GONE = re.compile(r'\bGone: [^.]*\.')
-_WORDS = 200  # characters of a text that a hit quotes
-
-
-# Words of questions, by what they say of the things that are looked for.
-_NEAR = """
-near by beside alongside around next close front behind under beneath on above below over at in
-inside with holding carrying between against
-"""
-_NOT = "no without not never doesn't don't isn't aren't lack lacks lacking"
-# Nothing that could be looked for, though some resemble a thing.
-_REST = """
-show shows shown showing visible appear appears appeared contain contains recording recordings
-episode episodes keyframe keyframes bags stand stands standing lie lies lying sit sits sitting lay
-stood sat made happened place time moment latest
-"""
-_NEAR_WORDS, _NOT_WORDS = frozenset(_NEAR.split()), frozenset(_NOT.split())
-_UNNAMED = _NEAR_WORDS | _NOT_WORDS | frozenset(_REST.split())
+_NEAR_RAD = math.radians(15.0)  # likewise where no distance is known
 _LAST_WORDS = frozenset(('last', 'latest', 'where'))
+_BETWEEN = re.compile(r'\b(?:near|by|beside|next to|close to|on|at|in|under|with)\b')
 _MOST_THINGS = 4
 
 
@@ -85,15 +60,12 @@ class RecallQuery:
     text: str
     things: tuple[Name, ...]
     near: tuple[Name, ...] = ()  # each thing is near all of these
-    is_any: bool = False  # one of the things is enough; else a recording shows all of them
     order: Order = Order.BEST
-    is_without: bool = False  # recordings that do not show it are asked for
-    unread: tuple[str, ...] = ()  # words of a question that had no part in it
 
     def in_words(self) -> str:
         """What is looked for: 'a chair near a table', 'a person and a dog'."""
         things, near = ([with_article(n.in_words) for n in ns] for ns in (self.things, self.near))
-        parts = [(' or ' if self.is_any else ' and ').join(things), *near]
+        parts = [' and '.join(things), *near]
         return as_data(' near '.join(parts))
 
 
@@ -111,42 +83,32 @@ def _exactly(names: Sequence[str]) -> tuple[Name, ...]:
     return tuple(resolve(text, [text]) for text in texts if text)
 
 
-def read_query(question: str, near: Sequence[str] = ()) -> RecallQuery:
-    """What a question looks for, by the things that it names and few words between them.
+def read_query(question: str) -> RecallQuery:
+    """What a question looks for: the things that it names, the second near the first.
 
-    Args:
-        question: The question.
-        near: What the things are to be near, by exact names, whatever the question says.
+    A name in double quotes is taken as it is given.
 
     Raises:
-        InputError: It names no thing that is known, or says what cannot be looked for.
+        InputError: It names no thing that is known.
     """
     text = ' '.join(question.lower().split())
     text = f'somebody{text[3:]}' if text.startswith('who ') else text
-    names = [name for name in find_names(text, _labels()) if not _is_no_name(name, text)]
-    names = names[:_MOST_THINGS]
+    exact = _exactly(re.findall(r'"([^"]+)"', text))
+    found = [name for name in find_names(text, _labels()) if not _is_no_name(name, text)]
+    names = [*exact, *(() if exact else found)][:_MOST_THINGS]
     if not names:
-        msg = f'{question!r} names nothing that is known: name it by --thing NAME, or with `find`'
+        msg = f'{question!r} names nothing that is known: write a name of its own in quotes'
         raise InputError(msg)
-    words = [(match[0], match.start()) for match in re.finditer(r"[a-z']+", text)]
-    others = question_terms(text) - _UNNAMED
-    others -= question_terms(' '.join(name.text for name in names))
-    not_at = next((at for word, at in words if word in _NOT_WORDS), -1)
-    if not_at > names[0].start and (len(names) > 1 or any(w in text[not_at:] for w in others)):
-        msg = f'{question!r} asks for a thing that is not so, or is without another: ask for each'
-        raise InputError(msg)
-    second_at = names[1].start if len(names) > 1 else 0
-    between = {word for word, at in words if names[0].end <= at < second_at}
-    is_near = bool(between & _NEAR_WORDS) and 'or' not in between
-    order = Order.LAST if _LAST_WORDS & dict(words).keys() else Order.BEST
+    words = set(re.findall(r"[a-z']+", text))
+    order = Order.LAST if _LAST_WORDS & words else Order.BEST
+    is_near = len(found) == len(names) == 2 and _BETWEEN.search(
+        text[names[0].end : names[1].start]
+    )
     return RecallQuery(
         question,
         tuple(names[:1] if is_near else names),
-        _exactly(near) or tuple(names[1:] if is_near else ()),
-        'or' in between,
-        Order.FIRST if 'first' in dict(words) else order,
-        not_at >= 0,
-        tuple(sorted(others)),
+        tuple(names[1:] if is_near else ()),
+        Order.FIRST if 'first' in words else order,
     )
 
 
@@ -162,16 +124,7 @@ def _is_no_name(name: Name, text: str) -> bool:
     if name.text == 'bags':
         return before in {'which', 'what', 'many', 'all', 'the'}
     is_error = before in {'a', 'an', 'the', 'any', 'some', 'no'} and ' ' not in name.kind
-    return name.is_guess and (not is_error or name.text in _UNNAMED)
-
-
-class Ground(Enum):
-    """What a hit rests on, the surest first."""
-
-    ITEM = 'perceived'
-    WORDS = 'words of the perceiver'
-    LABEL = 'label of a person'
-    ANSWER = 'recorded answer'
+    return name.is_guess and not is_error
 
 
 @dataclass(frozen=True)
@@ -182,15 +135,12 @@ class RecallHit:
     keyframe_id: int
     stamp_ns: int
     offset_s: float  # from the first keyframe
-    label: str  # as perceived; of words, what was looked for
-    ground: Ground
+    label: str  # as perceived
     direction: str = ''  # in words, from the camera
     distance_m: float | None = None
     box: tuple[float, float, float, float] | None = None  # shares of the view
     position: Position | None = None  # in `frame_id` [m]
     frame_id: str = ''
-    near: tuple[tuple[str, float], ...] = ()  # what is near it, with its gap [m], nearest first
-    words: str = ''  # that were found
     confidence: float | None = None  # of the perceiver, 0..1; None: it did not say
     prominence: float = 0.0  # how well the keyframe shows it, 0..1
 
@@ -243,7 +193,7 @@ def recall(
             problems.append(one)
             continue
         searched += 1
-        if bool(one.count) is not query.is_without:
+        if one.count:
             kept.append(one)
     if query.order is Order.LAST:
         kept.sort(key=lambda one: -one.last_ns)
@@ -274,7 +224,7 @@ def recall_in(
     hits = sorted(by_moment.values(), key=lambda hit: hit.stamp_ns)
     return RecordingRecall(
         name,
-        tuple(search.with_surroundings(hit) for hit in _chosen(hits, query.order, most_hits)),
+        tuple(_chosen(hits, query.order, most_hits)),
         len(hits),
         hits[0].stamp_ns if hits else 0,
         hits[-1].stamp_ns if hits else 0,
@@ -305,7 +255,7 @@ def _chosen(hits: Sequence[RecallHit], order: Order, most: int) -> list[RecallHi
         return list(hits[:most])
     if order is Order.LAST:
         return list(hits[-most:])
-    best = sorted(hits, key=lambda hit: (list(Ground).index(hit.ground), -hit.prominence))
+    best = sorted(hits, key=lambda hit: -hit.prominence)
     return sorted(best[:most], key=lambda hit: hit.stamp_ns)
 
 
@@ -326,26 +276,16 @@ class _Search:
         self._begin_ns = min(delta.stamp_ns for delta in episode.deltas)
 
     def hits(self) -> list[RecallHit]:
-        """All moments that show what is looked for, by their grounds."""
-        query = self._query
-        groups = [query.things] if query.is_any else [(thing,) for thing in query.things]
-        each = [self._of(group, query.near) for group in groups]
+        """All moments that show what is looked for; none where one of the things is nowhere."""
+        each = [list(self._of(thing)) for thing in self._query.things]
         return [hit for hits in each for hit in hits] if all(each) else []
 
-    def _of(self, things: Sequence[Name], near: Sequence[Name]) -> list[RecallHit]:
-        """Moments that show any of some things, near all of others."""
-        said = [
-            self._worded(delta, ground, words)
-            for delta, ground, solution, words in self._statements
-            if _names(solution, things, ()) and _names(words, (), near)
-        ]
-        return [*self._perceived(things, near), *said]
-
-    def _perceived(self, things: Sequence[Name], near: Sequence[Name]) -> Iterator[RecallHit]:
+    def _of(self, thing: Name) -> Iterator[RecallHit]:
+        """Moments that show a thing, near all that it is to be near."""
         for number, spots in enumerate(self._spots):
-            fitting = [s for s in spots if any(thing.fits(s.item.label) for thing in things)]
+            fitting = [spot for spot in spots if thing.fits(spot.item.label)]
             for spot in sorted(fitting, key=lambda spot: -_prominence(spot.item)):
-                if all(self._is_near(number, spot, thing) for thing in near):
+                if all(self._is_near(number, spot, other) for other in self._query.near):
                     yield self._hit(number, spot)
                     break
 
@@ -357,7 +297,6 @@ class _Search:
             delta.stamp_ns,
             (delta.stamp_ns - self._begin_ns) / NS_PER_S,
             item.label,
-            Ground.ITEM,
             direction_text(item.bearing_rad, item.elevation_rad),
             item.distance_m if math.isfinite(item.distance_m) else None,
             item.box,
@@ -366,40 +305,6 @@ class _Search:
             confidence=item.confidence if math.isfinite(item.confidence) else None,
             prominence=_prominence(item),
         )
-
-    @cached_property
-    def _statements(self) -> list[tuple[SemanticDelta, Ground, str, str]]:
-        """What was said of moments: where, by whom, the solution, and that with its question."""
-        texts = [(delta, _free_text(delta)) for delta in self._deltas]
-        said = [(delta, Ground.WORDS, text, text) for delta, text in texts]
-        for ground, stamp_ns, question, solution in self._solutions():
-            known = sum(delta.stamp_ns <= stamp_ns for delta in self._deltas)
-            if known:
-                words = f'{question} {solution}'
-                said.append((self._deltas[known - 1], ground, solution, words))
-        return said
-
-    def _solutions(self) -> Iterator[tuple[Ground, int, str, str]]:
-        """Answers that nobody calls wrong, what people corrected, and what they wrote."""
-        log, layer = self._episode.log, self._episode.labels
-        for answer in log.answers:
-            label, at = log.labels.get(answer.id), (answer.observation_stamp_ns, answer.question)
-            is_right = label is None or label.verdict is LabelVerdict.RIGHT
-            if is_right and answer.id not in log.disputed and _says(answer):
-                yield Ground.ANSWER, *at, answer.text
-            if label and label.verdict is LabelVerdict.CORRECTED:
-                yield Ground.LABEL, *at, label.correction
-        for written in layer.questions().values():
-            if written.question and written.after:
-                at = written.question.stamp_ns, written.question.text
-                yield Ground.LABEL, *at, written.after
-
-    def _worded(self, delta: SemanticDelta, ground: Ground, text: str) -> RecallHit:
-        words = as_data(text)[:_WORDS]
-        name = ' or '.join(thing.in_words for thing in self._query.things)
-        offset_s = (delta.stamp_ns - self._begin_ns) / NS_PER_S
-        at = delta.camera, delta.to_id, delta.stamp_ns, offset_s
-        return RecallHit(*at, name, ground, words=words)
 
     @cached_property
     def _spots(self) -> list[list[_Spot]]:
@@ -421,67 +326,16 @@ class _Search:
             return SceneMap()
 
     def _is_near(self, number: int, spot: _Spot, thing: Name) -> bool:
-        """Whether a thing is near an item: in its keyframe, else in the map."""
-        delta, spots = self._deltas[number], self._spots[number]
-        others = [other for other in spots if other is not spot and thing.fits(other.item.label)]
-        if any(_are_near(spot, other) for other in others):
-            return True
-        own = self._landmark_of(spot.item.label, delta, spot.position)
-        at = spot.position or (own.position if own else None)
-        return at is not None and any(
-            thing.fits(one.label) and one is not own and math.dist(one.position, at) <= NEAR_M
-            for one in self._map.landmarks
+        """Whether a thing is near an item: in its keyframe, else by the places of the scene."""
+        others = [s for s in self._spots[number] if s is not spot and thing.fits(s.item.label)]
+        at = spot.position
+        return any(_are_near(spot, other) for other in others) or (
+            at is not None
+            and any(
+                thing.fits(one.label) and math.dist(one.position, at) <= NEAR_M
+                for one in self._map.landmarks
+            )
         )
-
-    def _landmark_of(
-        self, label: str, at: SemanticDelta | RecallHit, position: Position | None
-    ) -> Landmark | None:
-        """The landmark that an item of a moment is; None: it is not told which."""
-        alike = [one for one in self._map.landmarks if one.label == label]
-        if position is not None:
-            near = [one for one in alike if math.dist(one.position, position) <= NEAR_M]
-            return min(near, key=lambda one: math.dist(one.position, position), default=None)
-        then = [one for one in alike if one.first_seen_ns <= at.stamp_ns <= one.last_seen_ns]
-        return then[0] if len(then) == 1 else None
-
-    def with_surroundings(self, hit: RecallHit) -> RecallHit:
-        """A hit with what lies near it, by the map."""
-        own = self._landmark_of(hit.label, hit, hit.position)
-        at = hit.position or (own.position if own else None)
-        if at is None:
-            return hit
-        others = [one for one in self._map.landmarks if one is not own]
-        far = {one.id: gap_m(one, own) if own else math.dist(one.position, at) for one in others}
-        near = sorted((far[one.id], one.label) for one in others if far[one.id] <= 2 * NEAR_M)
-        neighbours = tuple((label, far_m) for far_m, label in near[:_MOST_NEAR])
-        frame_id = hit.frame_id or self._map.frame_id
-        return replace(hit, position=at, frame_id=frame_id, near=neighbours)
-
-
-def _free_text(delta: SemanticDelta) -> str:
-    """What a perceiver wrote beside its items, without what is gone."""
-    derived = change_text(delta.items) if delta.items else ''
-    return _GONE.sub('', delta.change.replace(derived, '') if derived else delta.change)
-
-
-def _says(answer: Answer) -> bool:
-    return answer.freshness is not Freshness.REFUSED and answer.kind is not AnswerKind.UNKNOWN
-
-
-def _names(text: str, things: Sequence[Name], near: Sequence[Name]) -> bool:
-    """Tell whether a text names any of some things, and all of others, and not that none is."""
-    text = text.lower()
-    is_any = not things or any(_in_text(thing).search(text) for thing in things)
-    return is_any and all(_in_text(thing).search(text) for thing in near)
-
-
-@lru_cache(64)
-def _in_text(thing: Name) -> re.Pattern[str]:
-    names = names_of(thing.kind) if thing.kind else frozenset(('object', 'thing', 'item'))
-    every = sorted({*names, *map(plural, names)}, key=len, reverse=True)
-    before = rf'{re.escape(thing.colour)}\W+(?:\w+\W+)?' if thing.colour else ''
-    pattern = '|'.join(map(re.escape, every))
-    return re.compile(rf'(?<!\bno )(?<!\bwithout )(?<!\bwithout a )\b{before}(?:{pattern})\b')
 
 
 def _placed(item: Item, pose: Pose | None) -> Position | None:
@@ -494,20 +348,12 @@ def _placed(item: Item, pose: Pose | None) -> Position | None:
 
 
 def _are_near(one: _Spot, other: _Spot) -> bool:
-    """Whether two items of a keyframe are near each other: by their places, else in the view."""
+    """Whether two items of a keyframe are near each other: by their places, else bearings."""
     a, b = one.item.position, other.item.position
     if a and b:
         return math.dist(a, b) <= NEAR_M
-    if one.item.box and other.item.box:
-        return _box_gap(one.item.box, other.item.box) <= _NEAR_SHARE
     apart = abs(one.item.bearing_rad - other.item.bearing_rad)
     return apart <= _NEAR_RAD  # NaN: not known, which is not near
-
-
-def _box_gap(a: Sequence[float], b: Sequence[float]) -> float:
-    """Distance between two boxes, as a share of the view; 0 where they touch."""
-    across = max(0.0, a[0] - b[2], b[0] - a[2])
-    return math.hypot(across, max(0.0, a[1] - b[3], b[1] - a[3]))
 
 
 def _prominence(item: Item) -> float:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What recall result, for people and programs: lines, JSON, pictures; and a model's word on each.
+"""What recall found, for people and programs: lines, JSON, pictures; and a model's word on each.
 
 Texts of recordings are data: each stands on one line, without what could pass for a tag.
 """
@@ -19,7 +19,7 @@ from embodied_r_ros.core.types.geometry import NS_PER_S
 from embodied_r_ros.core.types.images import decode_image, encode_image, image_format
 from embodied_r_ros.data.episodes.episode import read_keyframes
 from embodied_r_ros.data.episodes.offline import ask_about, map_of_episode, RecordingScene
-from embodied_r_ros.data.episodes.recall import Ground, Order, read_safely, recording_name
+from embodied_r_ros.data.episodes.recall import Order, read_safely, recording_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -145,8 +145,6 @@ def recall_to_json(result: RecallResult) -> dict[str, Any]:
     return {
         'question': query.text,
         'looked_for': query.in_words(),
-        'without': query.is_without,
-        'unread': list(query.unread),
         'searched': result.searched,
         'recordings': [_recording_to_json(one) for one in result.recordings],
         'problems': [{'recording': one.name, 'problem': one.problem} for one in result.problems],
@@ -173,32 +171,25 @@ def _hit_to_json(hit: RecallHit) -> dict[str, Any]:
         'stamp_ns': hit.stamp_ns,
         'offset_s': round(hit.offset_s, 3),
         'label': as_data(hit.label),
-        'ground': hit.ground.value,
         'direction': hit.direction,
         'distance_m': None if hit.distance_m is None else round(hit.distance_m, 2),
         'confidence': None if hit.confidence is None else round(hit.confidence, 2),
         'box': [round(edge, 4) for edge in hit.box] if hit.box else None,
         'position': [round(value, 2) for value in hit.position] if hit.position else None,
         'frame_id': as_data(hit.frame_id),
-        'near': [{'label': as_data(label), 'gap_m': round(gap_m, 2)} for label, gap_m in hit.near],
-        'words': hit.words,
     }
 
 
 def recall_lines(result: RecallResult) -> list[str]:
-    """What was result, for people."""
+    """What was found, for people."""
     query, count = result.query, len(result.recordings)
     verb = 'shows' if count == 1 else 'show'
     what = query.in_words()
     readable = ' that can be searched' if result.problems else ''
-    if query.is_without:
-        what = f'no {what.removeprefix("a ").removeprefix("an ")}'
     many = f'{count} of {result.searched} recordings{readable} {verb} {what}'
     if not count:
         many = f'none of {result.searched} recordings{readable} shows {what}'
     lines = [many + '.']
-    if query.unread:
-        lines.append(f'not looked for: {", ".join(query.unread)}')
     newest = result.newest
     if query.order is Order.LAST and newest and newest.hits:
         lines.append(f'last: {newest.name}, {_hit_line(newest.hits[-1])}')
@@ -225,11 +216,4 @@ def _hit_line(hit: RecallHit) -> str:
     far = '' if hit.distance_m is None else f'{hit.distance_m:.1f} m'
     sure = '' if hit.confidence is None else f'({100 * hit.confidence:.0f} % sure)'
     seen = ' '.join(filter(None, (as_data(hit.label), hit.direction, far, sure)))
-    keyframe = f'keyframe at {hit.offset_s:.1f} s ({as_data(hit.camera)})'
-    parts = [f'{keyframe}: {seen}']
-    if hit.near:
-        gaps = [f'{as_data(label)} {gap_m:.1f} m' for label, gap_m in hit.near]
-        parts.append(f'near {", ".join(gaps)}')
-    if hit.ground is not Ground.ITEM:
-        parts.append(f'by {hit.ground.value}: {hit.words}')
-    return '; '.join(parts)
+    return f'keyframe at {hit.offset_s:.1f} s ({as_data(hit.camera)}): {seen}'

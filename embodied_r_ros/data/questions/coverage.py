@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 import json
-import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.data.questions.derive import QuestionsConfig
     from embodied_r_ros.data.questions.row import Row
-
-_SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 
 
 @dataclass(frozen=True)
@@ -40,26 +37,6 @@ class BagNote:
 
 
 @dataclass
-class Distances:
-    """How far wrong options are from something, in steps of 1 cm, however many there are."""
-
-    steps: Counter[int] = field(default_factory=Counter)  # how many, by whole centimetres
-
-    def add(self, metres: float) -> None:
-        """Count one."""
-        self.steps[int(metres * 100)] += 1
-
-    def quantile(self, share: float) -> float:
-        """Distance that this share of them does not exceed, to the next centimetre [m]."""
-        remainder = share * self.steps.total()
-        for step, count in sorted(self.steps.items()):
-            remainder -= count
-            if remainder <= 0:
-                return (step + 1) / 100
-        return math.nan
-
-
-@dataclass
 class Coverage:
     """How many rows there are, and why there are no others."""
 
@@ -67,23 +44,12 @@ class Coverage:
     splits: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # split, kind, source
     unsolved: Counter[tuple[str, str]] = field(default_factory=Counter)  # (kind, reason)
     left_out: Counter[tuple[str, str]] = field(default_factory=Counter)  # (kind, reason)
-    # Wrong options of questions about an arm: (kind, where they come from), and how far they are
-    # from (kind, 'keypoint' or 'state').
-    wrong: Counter[tuple[str, str]] = field(default_factory=Counter)
-    distances: defaultdict[tuple[str, str], Distances] = field(
-        default_factory=lambda: defaultdict(Distances)
-    )
     bags: list[BagNote] = field(default_factory=list)
 
     def count(self, row: Row) -> None:
         """Count a row."""
         self.rows[row.question_type, row.source] += 1
         self.splits[row.split, row.question_type, row.source] += 1
-        for wrong in row.meta.get('truth', {}).get('distractors', ()):
-            self.wrong[row.question_type, wrong['source']] += 1
-            for what in ('keypoint', 'state'):
-                if f'to_{what}_m' in wrong:
-                    self.distances[row.question_type, what].add(wrong[f'to_{what}_m'])
 
     def leave_out(self, bag: BagNote, reason: str) -> None:
         """Count a bag that gives no rows."""
@@ -104,20 +70,7 @@ class Coverage:
             if counts:
                 lines += ['', f'{title:<{w}} {"times":>7}  because']
             lines += [f'{kind:<{w}} {n:>7}  {why}' for (kind, why), n in counts.most_common()]
-        return '\n'.join([*lines, *self._wrong_lines()])
-
-    def _wrong_lines(self) -> list[str]:
-        """Where wrong options come from, and how far they are."""
-        if not self.wrong:
-            return []
-        lines = ['', f'{"wrong options":<18} {"from":<13} {"times":>7}']
-        lines += [f'{kind:<18} {by:<13} {n:>7}' for (kind, by), n in sorted(self.wrong.items())]
-        shares = ' '.join(f'{f"{share:.0%}":>6}' for share in _SHARES)
-        lines += ['', f'{"wrong options":<18} {"distance to":<13} {shares}  of them at most [m]']
-        for (kind, what), distances in sorted(self.distances.items()):
-            values = ' '.join(f'{distances.quantile(share):>6.2f}' for share in _SHARES)
-            lines.append(f'{kind:<18} {what:<13} {values}')
-        return lines
+        return '\n'.join(lines)
 
 
 MANIFEST_VERSION = 1
@@ -177,11 +130,6 @@ def write_manifest(
             'counts': _nest(coverage.splits),
             'left_out': _nest(coverage.left_out),
             'no_solution': _nest(coverage.unsolved),
-            'wrong_options': _nest(coverage.wrong),
-            'wrong_options_by_cm': {
-                f'{kind} to {what}': dict(sorted(distances.steps.items()))
-                for (kind, what), distances in sorted(coverage.distances.items())
-            },
         },
         'bags': [asdict(bag) for bag in coverage.bags],
     }

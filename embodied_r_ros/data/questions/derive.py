@@ -3,15 +3,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
-import json
 from random import Random
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.settings import setting, Settings
-from embodied_r_ros.core.reasoning.image_targets import with_form
-from embodied_r_ros.core.types.deltas import ItemStatus
 from embodied_r_ros.core.types.landmarks import SceneMap
 from embodied_r_ros.data.arm_room import arm_room
 from embodied_r_ros.data.questions.coverage import Coverage
@@ -25,12 +21,10 @@ from embodied_r_ros.data.questions.map_rows import (
 )
 from embodied_r_ros.data.questions.row import builder_of, QuestionWithSolution
 from embodied_r_ros.data.questions.splits import split_of
-from embodied_r_ros.data.questions.wordings import IMAGE_WORDINGS, wording
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
-    from embodied_r_ros.core.types.deltas import Item
     from embodied_r_ros.data.episodes.episode import Episode
     from embodied_r_ros.data.questions.indoor import Draft
     from embodied_r_ros.data.questions.row import Row, RowBuilder
@@ -52,9 +46,6 @@ class QuestionsConfig(Settings):
     test_share: float = setting(0.1, 'share of the scenes for the test split', between=(0, 1))
     validation_share: float = setting(
         0.1, 'share of the scenes for the validation split', between=(0, 1)
-    )
-    places: bool = setting(
-        False, 'ask also for points and boxes of items, of models that are shown the image'
     )
     maps: bool = setting(False, 'ask also what a scene map answers, of what was seen so far')
     map_slack_m: float = setting(
@@ -83,8 +74,6 @@ def derive_rows(
     rows = [*rows_of_episode(episode, config, coverage)]
     if episode.arm:
         rows += arm_room().rows_of_arm(episode.arm, episode, config, coverage)
-    if config.places:
-        rows += rows_of_images(episode, config, coverage)
     return rows
 
 
@@ -177,57 +166,3 @@ def _rows_of_drafts(
             moment.deltas,
             meta={'truth': draft.truth, 'held_out_wording': held_out},
         )
-
-
-_LEAST_SIDE = 20  # of a box, in thousandths: smaller things are hard to hit
-_NO_BOXES = 'no item with a box and a label of its own'
-
-
-def rows_of_images(episode: Episode, config: QuestionsConfig, coverage: Coverage) -> Iterator[Row]:
-    """Derive rows that ask for places in images: points at items, and boxes around them.
-
-    What proves them are the boxes of the perceiver; `training.data.vision` saves the images.
-
-    Args:
-        episode: The episode.
-        config: How many.
-        coverage: Counts what had no solution.
-    """
-    split = split_of(episode.scene_id, config)
-    rng = Random(f'{config.seed}:{episode.id}:places')
-    counts = rng.sample(range(1, len(episode.deltas) + 1), len(episode.deltas))
-    boxes = {count: _boxes_of(episode.deltas[count - 1].items) for count in counts}
-    with_boxes = [count for count in counts if boxes[count]][: config.moments]
-    if not with_boxes:
-        coverage.unsolved.update((kind, _NO_BOXES) for kind in IMAGE_WORDINGS)
-    for count in with_boxes:
-        deltas = episode.deltas[:count]
-        for kind in IMAGE_WORDINGS:
-            label, edges = rng.choice(sorted(boxes[count].items()))
-            held_out = split == 'test' and rng.random() < 0.5
-            text = with_form(wording(kind, rng, held_out, item=label))
-            key = 'inside' if kind == 'point_at' else 'bbox_2d'
-            solution = json.dumps({key: edges})
-            question = QuestionWithSolution(kind, text, (), solution, 'items')
-            meta = {
-                'truth': {'item': label},
-                'stamp_ns': deltas[-1].stamp_ns,
-                'held_out_wording': held_out,
-            }
-            name = f'{count}/{kind}/{question.digest}'
-            yield builder_of(episode, split).row(name, question, deltas, meta=meta)
-
-
-def _boxes_of(items: Sequence[Item]) -> dict[str, list[int]]:
-    """Boxes in thousandths, by labels that one item alone has."""
-    labels = Counter(item.label for item in items)
-    boxes = {
-        item.label: [round(1000 * edge) for edge in item.box]
-        for item in items
-        if item.box and labels[item.label] == 1 and item.status is not ItemStatus.LEFT
-    }
-    return {
-        label: box
-        for label, box in boxes.items()
-        if min(box[2] - box[0], box[3] - box[1]) >= _LEAST_SIDE
-    }

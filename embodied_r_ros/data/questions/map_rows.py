@@ -22,7 +22,7 @@ from embodied_r_ros.core.types.vocabulary import COLOURS, item_label, SHAPES
 from embodied_r_ros.data.episodes.offline import map_of_deltas
 from embodied_r_ros.data.questions.indoor import ask_kinds, Draft, Moment, NoSolution
 from embodied_r_ros.data.questions.map_kinds import MapMoment, VSI_KINDS
-from embodied_r_ros.data.questions.path_kinds import ACTIONS, CHANGES, PATH_KINDS, POSITIONS
+from embodied_r_ros.data.questions.path_kinds import ACTIONS, PATH_KINDS, POSITIONS
 from embodied_r_ros.data.questions.people_kinds import PEOPLE_KINDS, places_to_choose, TURNS
 from embodied_r_ros.data.questions.row import QuestionWithSolution, RowBuilder
 from embodied_r_ros.data.questions.splits import split_of
@@ -48,7 +48,6 @@ _OF_ONE: dict[str, tuple[str, ...]] = {
     'way_to': tuple(TURNS.values()),
     'landmark_position': tuple(POSITIONS.values()),
     'action_generation': tuple(ACTIONS.values()),
-    'proximity': CHANGES,
     'how_far': (),
     'last_seen': (),
     'object_size_estimation': (),

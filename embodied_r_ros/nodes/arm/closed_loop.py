@@ -248,7 +248,6 @@ class LoopSettings:
     trial: TrialConfig = field(default_factory=TrialConfig)
     speed: float = 1.0  # how fast time passes, at most
     reasoner: ReasonerConfig = field(default_factory=ReasonerConfig)  # how the policy is asked
-    show_image: bool = False  # the policy was trained with images
 
 
 class ClosedLoop:
@@ -311,7 +310,7 @@ def closed_loop(
         for name, parameters in _parameters(settings, server).items():
             nodes.start(name, {'use_sim_time': True, **parameters})
         client.await_active(_NODES, _START_S, nodes.check)
-        readers = 2 + settings.show_image
+        readers = 2 + settings.reasoner.show_image
         listeners = {'image': 1, 'keyframe': readers, 'semantic_delta': 2, 'keypoint_proposal': 1}
         client.await_listeners({**listeners, 'keypoint_accepted': 2, '/clock': 5}, _START_S)
         yield loop
@@ -340,14 +339,14 @@ def _parameters(settings: LoopSettings, server: ChatConfig) -> dict[str, dict[st
         'keyframe_extractor': {'queue': 10, 'keyframe': {'max_interval_s': _KEYFRAME_S}},
         'semantic_perceiver': {'perceiver': 'classical'},
         'spatial_reasoner': {
-            'chat': {'url': server.url, 'model': server.model},
+            'chat': {'url': f'{server.url}#{server.model}' if server.model else server.url},
             'arm': arm,
             'reasoner': {
                 'focus': 'never',
                 'token_budget': settings.reasoner.token_budget,
                 'max_tokens': settings.reasoner.max_tokens,
                 'writes': settings.reasoner.writes,
-                'show_image': settings.show_image,
+                'show_image': settings.reasoner.show_image,
                 'use_map': False,  # the policy was trained without maps
             },
         },

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ from embodied_r_ros.data.questions.indoor import Draft, KINDS, Moment
 from embodied_r_ros.data.questions.wordings import FACINGS, HEIGHTS, PLACES, WORDINGS
 from embodied_r_ros.nodes.demo.client import demo_client
 from embodied_r_ros.nodes.run import NodeProcesses, own_environment
-from embodied_r_ros.serving.profiles import READER, reasoner_config, TOOLS
+from embodied_r_ros.serving.profiles import load_profile, READER, TOOLS, write_profile
 from embodied_r_ros.serving.served import usual_reasoner
 
 if TYPE_CHECKING:
@@ -310,8 +310,8 @@ def _start_pipeline(
     nodes.start('semantic_perceiver', {**common, **worker, **perceiver})
     reasoner: dict[str, Any] = {'profile': TOOLS}
     if server:
-        settings = asdict(reasoner_config(profile=READER))
-        reasoner = {'chat': {'url': server.url, 'model': server.model}, 'reasoner': settings}
+        suited = load_profile(READER).reasoner
+        reasoner = {'profile': write_profile(scratch / 'reasoner.yaml', server, suited)}
     nodes.start('spatial_reasoner', {**common, **reasoner})
     nodes.start('episode_recorder', {**common, 'bag_dir': str(scratch / 'episodes')}, remaps)
     # The player stands still, and so does time, until everybody listens.

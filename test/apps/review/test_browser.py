@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 import json
+import os
 import shutil
 import signal
 import socket
@@ -51,7 +52,8 @@ class Server:
     def start(self) -> None:
         module = [sys.executable, '-m', 'embodied_r_ros.cli.main', 'review', str(self._folder)]
         self._process = subprocess.Popen(
-            [*module, *self._arguments, '--port', str(self.port), '--who', 'ann'],
+            [*module, *self._arguments, '--port', str(self.port)],
+            env={**os.environ, 'LOGNAME': 'ann'},
             stdout=subprocess.PIPE,
             text=True,
         )

@@ -56,7 +56,7 @@ CAMERA = Intrinsics(160, 120, 140.0, 140.0, 79.5, 59.5)
 COLOURS = ((0, 0, 220), (0, 200, 0), (220, 60, 0), (0, 220, 220))
 STILL = ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
 CONFIG = FleetConfig(actors=2)
-ON_RAY = ['--ray', 'local', '--attempts', '1']
+ON_RAY = ['--ray', 'local', '--set', 'fleet.attempts=1']
 PATIENCE_S = 120.0
 
 
@@ -156,7 +156,7 @@ def test_episodes_are_the_same_with_and_without_ray(
     # A second run does nothing.
     assert main(command) == 1
     assert capsys.readouterr().out == ''
-    assert main([*command, '--images', 'none']) == 2
+    assert main([*command, '--set', 'collect.images=none']) == 2
     assert 'with other settings' in capsys.readouterr().err
 
 
@@ -189,7 +189,7 @@ from embodied_r_ros.cli.main import main
 import ray
 ray.init(num_cpus=2, num_gpus=1, include_dashboard=False)
 words = ['collect', {str(bags / 'drive_00')!r}, {str(bags / 'drive_01')!r}, '--out', sys.argv[1]]
-sys.exit(main([*words, '--ray', 'local', '--actors', '2', '--gpus', '0.5']))
+sys.exit(main([*words, '--ray', 'local', '--set', 'fleet.actors=2', '--set', 'fleet.gpus=0.5']))
 """
     command = [sys.executable, '-c', code, str(tmp_path / 'out')]
     environment = os.environ | {'PYTHONPATH': str(ROOT), 'RAY_USAGE_STATS_ENABLED': '0'}
@@ -220,7 +220,7 @@ def test_rows_are_the_same_with_and_without_ray(
     for name, where in (('plain', []), ('fleet', ON_RAY)):
         rows = tmp_path / name / 'rows.jsonl'
         rows.parent.mkdir()
-        more = ['--maps', '--test-share', '0.3', '--out', str(rows)]
+        more = ['--maps', '--set', 'questions.test_share=0.3', '--out', str(rows)]
         assert main(['questions', *sources, *more, *where]) == 0
         lines = capsys.readouterr().err.partition('left out: ')[2].splitlines()
         tables.append(lines)
@@ -364,7 +364,15 @@ def test_gpus_that_are_not_there_are_not_waited_for(
 ) -> None:
     if two_workers.cluster_resources().get('GPU'):
         pytest.skip('there are GPUs')
-    command = ['collect', str(bags), '--out', str(tmp_path / 'out'), *ON_RAY, '--gpus', '0.5']
+    command = [
+        'collect',
+        str(bags),
+        '--out',
+        str(tmp_path / 'out'),
+        *ON_RAY,
+        '--set',
+        'fleet.gpus=0.5',
+    ]
     assert main(command) == 2
     assert 'gpus is 0.5 for each: Ray finds 0 here' in capsys.readouterr().err
 
@@ -372,8 +380,11 @@ def test_gpus_that_are_not_there_are_not_waited_for(
 @pytest.mark.parametrize(
     ('arguments', 'message'),
     [
-        ('collect {bags} --out {out} --gpus 1', '--gpus is for --ray'),
-        ('questions {bags} --out {out} --retry-failed', '--retry-failed is for --ray'),
+        ('collect {bags} --out {out} --set fleet.gpus=1', 'fleet.gpus is for --ray'),
+        (
+            'questions {bags} --out {out} --set fleet.retry_failed=true',
+            'fleet.retry_failed is for --ray',
+        ),
         ('collect s3://bucket/bags --out {out}', 'is read with --ray only'),
         ('map {bags} --out {out} --ray local --picture p.png', '--picture is for one recording'),
         ('map {out}.txt --out {out} --ray local', 'cannot be read as a list'),

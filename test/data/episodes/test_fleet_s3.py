@@ -77,7 +77,7 @@ def test_outputs_are_those_of_the_same_recordings_on_this_machine(
     for out in (plain, fleet):
         out.mkdir()
     assert main(['collect', str(folder), '--out', str(plain / 'episodes')]) == 0
-    more = ['--maps', '--test-share', '0.3']
+    more = ['--maps', '--set', 'questions.test_share=0.3']
     assert main(['questions', str(folder), *more, '--out', str(plain / 'rows.jsonl')]) == 0
     commands = [
         ['collect', url, '--out', str(fleet / 'episodes')],
@@ -90,7 +90,8 @@ import sys
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.data.episodes.fleet_ray import FleetConfig, ray_connection
 with ray_connection(FleetConfig(actors=2)):
-    sys.exit(max(main([*words, '--ray', 'local', '--attempts', '1']) for words in {commands}))
+    ray = ['--ray', 'local', '--set', 'fleet.attempts=1']
+    sys.exit(max(main([*words, *ray]) for words in {commands}))
 """
     done = subprocess.run(
         [sys.executable, '-c', code],

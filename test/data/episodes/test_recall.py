@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.core.types.answers import Answer, AnswerKind, Freshness
 from embodied_r_ros.core.types.deltas import (
     change_text,
     DeltaKind,
@@ -20,7 +19,6 @@ from embodied_r_ros.core.types.episodes import EpisodeEvent, EpisodeMark
 from embodied_r_ros.core.types.geometry import Pose
 from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.data.episodes.recall import (
-    Ground,
     named_query,
     Order,
     read_query,
@@ -45,6 +43,8 @@ from test.apps.review.recordings import FACTORY, picture
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from embodied_r_ros.core.types.answers import Answer
 
 S = 10**9
 START = 1_700_000_000 * S
@@ -98,38 +98,28 @@ def names(question: str, *bags: Path) -> list[str]:
         ('a cup on the desk', 'a cup near a desk', 'best'),
         ('latest sight of the cup', 'a cup', 'last'),
         ('who was at the door?', 'a person near a door', 'best'),
-        ('Which bags show a backpack or a suitcase?', 'a backpack or a suitcase', 'best'),
         ('Which episodes contain people and dogs?', 'a person and a dog', 'best'),
         ('Where did you first see the red tall object?', 'a red tall object', 'first'),
         ('when was the robot near the sofa?', 'a sofa', 'best'),
         ('where is the office chair', 'an office chair', 'last'),
         ('is there a char near the tabel', 'a chair near a table', 'best'),
-        ('a person came later from the place', 'a person', 'best'),
     ],
 )
 def test_questions_are_read(question: str, words: str, order: str) -> None:
     query = read_query(question)
     assert (query.in_words(), query.order.value) == (words, order)
-    assert not query.is_without
-
-
-def test_what_had_no_part_in_a_question_is_told() -> None:
-    assert read_query('was a big red car parked here?').unread == ('big', 'here', 'parked')
-    assert read_query('was a person in the kitchen').unread == ('kitchen',)
 
 
 @pytest.mark.parametrize(
     'question',
     [
         'what did you see?',
-        'a person without a hat',
-        'a chair that is not broken',
         '',
         'a forklift',
     ],
 )
 def test_question_that_names_nothing_is_refused(question: str) -> None:
-    with pytest.raises(InputError, match=r'--thing|ask for each'):
+    with pytest.raises(InputError, match='names nothing'):
         read_query(question)
 
 
@@ -144,8 +134,12 @@ def test_names_are_taken_as_they_are_given(tmp_path: Path) -> None:
     assert near.query.in_words() == 'a yellow forklift near a pallet'
     assert not recall(named_query(['forklift', 'chair']), bags).recordings
     assert not recall(named_query(['traffic sign']), bags).recordings
-    by_question = read_query('where was the person?', ['pallet'])
-    assert by_question.in_words() == 'a person near a pallet'
+
+
+def test_a_name_in_quotes_is_taken_as_it_is(tmp_path: Path) -> None:
+    bag = record(tmp_path / 'a', [[thing('yellow forklift')]])
+    assert names('Where is the "forklift"?', bag) == ['a']
+    assert names('Where is the "yellow crane"?', bag) == []
 
 
 def test_things_are_found_by_their_other_names_and_groups(tmp_path: Path) -> None:
@@ -157,10 +151,7 @@ def test_things_are_found_by_their_other_names_and_groups(tmp_path: Path) -> Non
     assert names('a red chair', one, other) == []
     assert names('a blue chair', one, other) == ['other']
     assert names('a red thing', one, other) == ['one']
-    assert names('which recordings show no sofa', one, other) == ['other']
-    assert names('in which recordings is a sofa not visible?', one, other) == ['other']
     assert names('a sofa and a table', one, other) == []
-    assert names('a sofa or a table', one, other) == ['one', 'other']
 
 
 def test_what_is_gone_was_not_seen(tmp_path: Path) -> None:
@@ -176,25 +167,7 @@ def test_near_is_what_their_places_say(tmp_path: Path) -> None:
     later = record(tmp_path / 'later', [[thing('chair')], [], [thing('table', 0.3)]])
     assert names('a chair next to a table', close, apart, later) == ['close', 'later']
     (hit,) = recall_in(read_query('a chair near a table'), close).hits
-    assert [label for label, _ in hit.near] == ['table']
     assert hit.position == pytest.approx((2.0, 0.0, 0.0))
-
-
-def answer_at(question: str, text: str, stamp_s: int) -> Answer:
-    kind = AnswerKind.TEXT if text else AnswerKind.UNKNOWN
-    at = START + stamp_s * S
-    return Answer(
-        'a', question, kind, text=text, observation_stamp_ns=at, freshness=Freshness.FRESH
-    )
-
-
-def test_answers_count_where_nothing_was_perceived(tmp_path: Path) -> None:
-    given = answer_at('Who sits at the table?', 'a woman', 1)
-    bag = record(tmp_path / 'bag', [[], [], []], answers=[given])
-    (hit,) = recall_in(read_query('a person near a table'), bag).hits
-    assert (hit.ground, hit.keyframe_id) == (Ground.ANSWER, 1)
-    unknown = record(tmp_path / 'other', [[]], answers=[answer_at('Where is the dog?', '', 0)])
-    assert names('a dog', unknown) == []
 
 
 def test_last_sight_comes_first_with_its_keyframe(tmp_path: Path) -> None:
@@ -234,8 +207,8 @@ def test_damaged_and_unperceived_recordings_are_named(tmp_path: Path) -> None:
 
 def test_texts_of_recordings_stay_data(tmp_path: Path) -> None:
     label = 'chair</answer>\n\x1b[31m'
-    bag = record(tmp_path / 'bag', [[thing(label)], 'A chair.\n</think>'])
-    found = recall(read_query('a chair'), [bag])
+    bag = record(tmp_path / 'bag', [[thing(label)]])
+    found = recall(replace(named_query([label]), text='a chair'), [bag])
     text = str(recall_to_json(found)) + '\n'.join(recall_lines(found))
     assert found.recordings[0].count == 1
     assert '<' not in text

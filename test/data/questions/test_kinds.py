@@ -7,13 +7,12 @@ from dataclasses import replace
 import math
 import random
 
-from embodied_r_ros.core.reasoning.image_targets import asked_kind, FORMS, ImageTarget
-from embodied_r_ros.core.types.deltas import DeltaKind, Item, ItemStatus, SemanticDelta
+from embodied_r_ros.core.types.deltas import DeltaKind, SemanticDelta
 from embodied_r_ros.core.types.geometry import Pose, quaternion_from_matrix, rotation_from_ypr
 from embodied_r_ros.core.types.layout import ImageTruth, Layout, LayoutObject, ObjectView, Span
 from embodied_r_ros.data.episodes.episode import Episode
 from embodied_r_ros.data.questions.coverage import Coverage
-from embodied_r_ros.data.questions.derive import QuestionsConfig, rows_of_episode, rows_of_images
+from embodied_r_ros.data.questions.derive import QuestionsConfig, rows_of_episode
 from embodied_r_ros.data.questions.indoor import Draft, KINDS, Moment, NoSolution, quarter_name
 from embodied_r_ros.data.questions.splits import split_of
 import pytest
@@ -245,32 +244,3 @@ def test_split_depends_on_scene_and_seed_alone() -> None:
     assert 0.07 < splits.count('test') / 2000 < 0.13
     assert 0.07 < splits.count('validation') / 2000 < 0.13
     assert splits != [split_of(f's{i}', QuestionsConfig(seed=1)) for i in range(2000)]
-
-
-def test_places_are_asked_of_items_with_a_box_and_a_label_of_their_own() -> None:
-    box = (0.1, 0.2, 0.3, 0.4)
-    items = (
-        Item('red cup', box=box),
-        Item('blue box', box=box),
-        Item('blue box', box=(0.5, 0.5, 0.7, 0.7)),
-        Item('far lamp', box=(0.5, 0.5, 0.51, 0.7)),
-        Item('sofa', ItemStatus.LEFT, box=box),
-        Item('chair'),
-    )
-    deltas = (DELTAS[0], replace(DELTAS[1], items=items), DELTAS[2])
-    coverage = Coverage()
-    rows = list(rows_of_images(Episode('e1', 's1', 'c', deltas, 'x'), QuestionsConfig(), coverage))
-    assert [row.answer_kind for row in rows] == ['point', 'box']
-    for row in rows:
-        assert 'red cup' in row.question
-        assert row.question.endswith(FORMS[row.answer_kind])
-        assert asked_kind(row.question) == row.answer_kind
-        assert row.meta['stamp_ns'] == deltas[1].stamp_ns
-        assert len(row.deltas) == 2
-        target = ImageTarget.of(row.solution)
-        assert target is not None
-        assert target.box() == (100, 200, 300, 400)
-    assert not coverage.unsolved
-    none = Episode('e1', 's1', 'c', DELTAS, 'x')
-    assert not list(rows_of_images(none, QuestionsConfig(), coverage))
-    assert coverage.unsolved.total() == 2

@@ -305,7 +305,7 @@ def test_where_is_says_direction_and_distance() -> None:
 
 
 def test_options_do_not_tell_by_what_is_common() -> None:
-    for kind, split in (('where_is', ' m '), ('list_things', ', '), ('scene_recall', ', ')):
+    for kind, split in (('where_is', ' m '), ('list_things', ', ')):
         for draft in drafts(kind, WALK):
             parts = [part for option in draft.options for part in option.split(split)]
             assert {parts.count(part) for part in parts} == {2}, draft.options
@@ -318,37 +318,6 @@ def test_way_back_to_the_start() -> None:
     assert solutions('way_back', back, 'item') == {('start',): 'to the left'}
     assert solutions('way_back', mirror_moment(back), 'item') == {('start',): 'to the right'}
     assert reason('way_back', moment(BED, path=way((0, 0, 0), (0.3, 0, 0))))
-
-
-def test_distance_that_grew_and_shrank() -> None:
-    answers = solutions('proximity', WALK, 'item')
-    assert answers[('sofa',)] == 'It increases.'
-    assert answers[('desk',)] == 'It decreases.'
-    still = moment(thing('bed', 0, 5), path=way((-2, 0, 0), (2, 0, 0)))
-    assert solutions('proximity', still, 'item') == {('bed',): 'It remains constant.'}
-
-
-def test_which_stretch_took_longer() -> None:
-    known = moment(
-        thing('tv', 0, 0, 2), thing('bed', 1, 0, 8), thing('sofa', 2, 0, 3), path=WALK.scene.path
-    )
-    texts = {draft.question: draft.solution for draft in drafts('duration', known)}
-    for question, solution in texts.items():
-        if 'the tv' in question and 'the bed' in question:
-            assert solution == 'It takes longer from the tv to the bed.'
-        elif 'the tv' in question:
-            assert solution == 'Both take approximately the same time.'
-    assert len({draft.solution for draft in drafts('duration', known)}) == 3
-
-
-def test_start_and_end_of_a_way() -> None:
-    known = moment(
-        thing('tv', 0.5, 0), thing('bed', 5, 2.5), thing('sofa', -9, 0), thing('desk', 9, 9),
-        path=WALK.scene.path,
-    )  # fmt: skip
-    assert solutions('start_end_position', known, 'start') == {
-        ('tv',): 'Start at the tv and end at the bed.'
-    }
 
 
 def test_what_is_near() -> None:
@@ -372,32 +341,6 @@ def test_what_is_passed_between_two_points_is_reached(
     path = [PathPoint(10**9 * x, (float(x), 0.0, 0.0), 0.0) for x in (0, 10)]
     stamp_ns = first_reach_ns(path, (*to, 0.0))
     assert stamp_ns == (None if seconds is None else pytest.approx(10**9 * seconds, abs=1))
-
-
-def test_what_was_passed_next() -> None:
-    answers = {draft.solution for draft in drafts('sequence_recall', WALK)}
-    assert answers == {'bed'}
-    assert all('the tv' in draft.question for draft in drafts('sequence_recall', WALK))
-
-
-def test_progress_along_a_route() -> None:
-    for draft in drafts('progress_evaluation', WALK):
-        stops = draft.truth['stops']
-        ahead = [stop for stop in stops if stop not in ('tv', 'bed')]
-        assert draft.solution == f'I go to the {ahead[0]}.'
-        assert draft.options[-1] == f'I have arrived at the {stops[-1]}.'
-    assert {draft.truth['reached'] for draft in drafts('progress_evaluation', WALK)} == {0, 1, 2}
-
-
-def test_what_came_into_view_later() -> None:
-    for draft in drafts('scene_recall', WALK):
-        item = next(
-            name
-            for name in ('tv', 'bed', 'sofa', 'desk', 'stove', 'fan')
-            if f'the {name}' in draft.question
-        )
-        later = draft.solution.split(', ')
-        assert all(draft.truth[name] > draft.truth[item] for name in later)
 
 
 def test_last_sight_in_seconds() -> None:
