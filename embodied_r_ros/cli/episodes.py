@@ -13,7 +13,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.bags.audit import AuditReport
 from embodied_r_ros.bags.recovery import find_episodes, recover_all
 from embodied_r_ros.bags.sources import find_bags
-from embodied_r_ros.cli.arguments import some_path
+from embodied_r_ros.cli.arguments import some_count, some_path
 from embodied_r_ros.common.errors import BagError, EmbodiedRError, InputError
 from embodied_r_ros.common.files import whole_folder
 from embodied_r_ros.data.episodes.inspect import (
@@ -23,6 +23,7 @@ from embodied_r_ros.data.episodes.inspect import (
     summarize,
 )
 from embodied_r_ros.data.episodes.labels import agreements
+from tqdm import tqdm
 
 if TYPE_CHECKING:
     import argparse
@@ -59,11 +60,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     summary = 'recordings with their questions and answers, for other programs'
     action = actions.add_parser('export', help=summary, description=summary)
     text = 'a dataset of LeRobot, v3.0; or an MCAP file of annotations per recording'
-    text = 'an MCAP file of annotations per recording'
-    action.add_argument('format', choices=('foxglove',), help=text)
+    action.add_argument('format', choices=('lerobot', 'foxglove'), help=text)
     text = 'recordings, or folders of them'
     action.add_argument('paths', nargs='+', type=some_path, metavar='DIR', help=text)
     action.add_argument('--out', type=some_path, required=True, metavar='DIR', help='new or empty')
+    text = 'frames a second of a dataset of LeRobot (default %(default)s)'
+    action.add_argument('--rate', type=some_count, default=10, metavar='HZ', help=text)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -210,9 +212,31 @@ def _delete(episodes: list[Path], args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace) -> int:
+    bags = find_bags(args.paths)
+    if args.format == 'foxglove':
+        return _export_foxglove(bags, args.out)
+    from embodied_r_ros.apps.lerobot import LeRobotExport
+    from embodied_r_ros.apps.lerobot_frames import known_poses
+
+    with whole_folder(args.out) as folder:
+        dataset = LeRobotExport(folder, args.rate, known_poses(bags))
+        results = [dataset.add(bag) for bag in tqdm(bags, unit=' recordings', disable=None)]
+        for result in results:
+            if result.left_out:
+                print(f'left out: {result.name}: {result.left_out}', file=sys.stderr)
+        dataset.end()
+    frames, questions = (
+        sum(getattr(r, name) for r in results) for name in ('frames', 'questions')
+    )
+    count = sum(not result.left_out for result in results)
+    print(args.out)
+    print(f'{count} episodes, {frames} frames, {questions} questions', file=sys.stderr)
+    return 0
+
+
+def _export_foxglove(bags: list[Path], out: Path) -> int:
     from embodied_r_ros.apps.foxglove import export_foxglove
 
-    bags, out = find_bags(args.paths), args.out
     written = 0
     with whole_folder(out) as folder:
         for bag in bags:

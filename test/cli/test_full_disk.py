@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-OFTEN = ('map', 'questions', 'foxglove', 'demos')
+OFTEN = ('map', 'questions', 'lerobot', 'demos')
 NAMES = [
     name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow)
     for name in WRITING

@@ -46,7 +46,7 @@ sys.exit(code)
 """
 KILLS = 6
 OFTEN_KILLED = ('recover',)
-ALWAYS = ('map', 'questions')
+ALWAYS = ('map', 'questions', 'lerobot')
 NAMES = [
     name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in WRITING
 ]

@@ -219,6 +219,9 @@ WRITING = {
         whole_png,
         room=(0.5,),
     ),
+    'lerobot': Writing(
+        'episodes export lerobot SAMPLE --rate 2 --out OUT/d', 'd', whole_dataset, needs=_PARQUET
+    ),
     'foxglove': Writing('episodes export foxglove WHOLE --out OUT/d', 'd/*.mcap', whole_mcap),
     'questions': Writing(
         'questions SAMPLE --out OUT/rows.jsonl', 'rows.jsonl', whole_rows, room=(1.0,)
