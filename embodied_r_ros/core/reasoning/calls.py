@@ -29,6 +29,7 @@ from embodied_r_ros.core.reasoning.reading import (
     parts_of,
     read_as,
     Reading,
+    replace_unit,
     TURNING,
 )
 from embodied_r_ros.core.scene.memory import SceneText
@@ -37,7 +38,7 @@ from embodied_r_ros.core.scene.tools import ROBOT, START
 from embodied_r_ros.core.types.vocabulary import SHAPES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from embodied_r_ros.core.scene.tools import Scene
 
@@ -240,15 +241,23 @@ def possible_calls(names: Sequence[str]) -> Iterator[Call]:
             yield from parse_calls(f'{tool}({first}{"; " * bool(second)}{second})', names) or ()
 
 
-def grammar(labels: Sequence[str]) -> str:
-    """A grammar (GBNF of llama.cpp) of the calls that a scene with these labels allows."""
+def grammar(labels: Sequence[str], without: Collection[str] = ()) -> str:
+    """A grammar (GBNF of llama.cpp) of the calls that a scene with these labels allows.
+
+    Args:
+        labels: Of the scene.
+        without: Tools, and what `motion` tells, that are left out.
+    """
+    tools = ' | '.join(tool for tool in _TOOLS if tool not in without)
     lines = [
         f'root ::= " " call ("{_JOINT}" call){{0,{_MOST_CALLS - 1}}}',
-        f'call ::= {" | ".join(_TOOLS)}'.replace('_', '-'),
+        f'call ::= {tools}'.replace('_', '-'),
         'name ::= ' + ' | '.join([*(f'"{label}"' for label in labels), 'other']),
         'other ::= [a-z] [a-z -]{1,24}',  # what is not there
     ]
-    for tool, parameters in _TOOLS.items():
+    whats = tuple(what for what in _WHATS if what not in without) or _WHATS
+    for tool, every in _TOOLS.items():
+        parameters = [replace(p, words=whats) if p.words is _WHATS else p for p in every]
         first = _sequence([p for p in parameters if not p.is_second], '')
         second = _sequence([p for p in parameters if p.is_second], '; ')
         rule = ' '.join(filter(None, (f'"{tool}("', first, second, '")"')))
@@ -330,8 +339,9 @@ def _reading(
         if reading.is_sure and (reading.is_beyond or _is_of_tilt(reading.calls[0])):
             return reading
         if reading.is_sure and reading.calls[0].tool == calls[0].tool:
-            own = _in_units(calls, 'm') if reading.limit and tool == 'distance' else calls
-            own = reading.calls if tool == 'seen' else own
+            own = tuple(map(replace_unit, calls)) if reading.limit else calls
+            is_open = tool == 'nearest' and 'among' not in calls[0].arguments
+            own = reading.calls if tool == 'seen' or (is_open and names) else own
             reading = replace(reading, calls=own)
             return replace(reading, moment=moment_of(part, reading))
     doubt = 'yes or no does not follow from what I can compute' if is_yes_no else ''

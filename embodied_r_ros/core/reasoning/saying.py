@@ -22,7 +22,13 @@ from embodied_r_ros.core.reasoning.forms import (
     Wanted,
     wanted_by,
 )
-from embodied_r_ros.core.reasoning.quantities import compared_values, Quantity, quantity_in
+from embodied_r_ros.core.reasoning.quantities import (
+    compared_values,
+    in_digits,
+    Quantity,
+    quantity_in,
+    unit_in,
+)
 from embodied_r_ros.core.reasoning.reading import (
     AFTER,
     BEFORE,
@@ -276,6 +282,9 @@ def say(
     lacking = [result for result in results if not result.is_known]
     if lacking:
         return _unknown(reading, results, lacking[0].text)
+    if results[0].tool == 'beside' and reading.form is Form.NAME:
+        is_first = results[0].value == reading.wanted  # else the other one is more on that side
+        results = (replace(results[0], value=results[0].arguments[not is_first]),)
     guessed = [n for n in reading.names if n.is_guess and n.labels and n.text not in n.labels]
     note = ''.join(f' (Taking {n.text!r} for the {n.labels[0]}.)' for n in guessed)
     try:
@@ -303,6 +312,11 @@ def _in_form(answer: ToolAnswer, reading: Reading) -> ToolAnswer:
         length = metres / UNITS[unit]
         text = f'{length:.0f}' if unit == 'cm' else f'{length:.1f}'
         return replace(answer, kind=AnswerKind.NUMBER, text=text, number=length, unit=unit)
+    asked = unit_in(reading.question)
+    given = quantity_in(f'1 {answer.unit}') if asked and is_number else None
+    if asked and given and asked.dimension != given.dimension:
+        msg = f'a number of another unit is asked for. {answer.sentence}'
+        raise InputError(msg)
     fits = {
         Wanted.ANY: True,
         Wanted.NUMBER: is_number or bool(re.match(r'-?\d', answer.text)),
@@ -587,13 +601,17 @@ def _holds(reading: Reading, result: Result, scene: Scene) -> bool:
         'where': lambda: _is_on_side(reading.wanted, result),
         'nearest': lambda: _is_first(reading.wanted, result),
         'order': lambda: _is_first(reading.wanted, result),
-        'distance': lambda: _is_within(reading, result),
+        'distance': lambda: _is_near(reading, result),
         'visited': lambda: bool(result.value),
         'moves': lambda: _did_move(reading.wanted, result),
         'motion': lambda: _did(reading, result),
         'seen': lambda: bool(result.facts['in_view']),
         'beside': lambda: result.value == reading.wanted,
+        'moved': lambda: reading.wanted != 'still',
+        'raised': lambda: bool(result.value) != (reading.wanted == 'floor'),
     }
+    if reading.limit and result.tool != 'count':
+        return _is_within(reading, result)
     if result.tool not in rules:
         msg = 'yes or no does not follow from what I can compute'
         raise InputError(msg)
@@ -653,18 +671,22 @@ def _is_first(wanted: str, result: Result) -> bool:
     return first == wanted
 
 
-def _is_within(reading: Reading, result: Result) -> bool:
-    if reading.wanted == NEAR and not _NEAR_M < result.facts['distance_m'] < _NOT_NEAR_M:
-        return bool(result.facts['distance_m'] <= _NEAR_M)
-    if reading.limit is None:
+def _is_near(reading: Reading, result: Result) -> bool:
+    if reading.wanted != NEAR or _NEAR_M < result.facts['distance_m'] < _NOT_NEAR_M:
         msg = f'How near is near is not said: {result.text}'
         raise InputError(msg)
-    way, metres = reading.limit
-    value = result.facts['distance_m']
-    if abs(value - metres) <= result.margin:
+    return bool(result.facts['distance_m'] <= _NEAR_M)
+
+
+def _is_within(reading: Reading, result: Result) -> bool:
+    """Whether a number is less, or more, than the one that the question names."""
+    assert reading.limit
+    way, limit = reading.limit
+    value = abs(_number_of(result, reading))
+    if abs(value - limit) <= result.margin:
         msg = f'That is too near to tell: {result.text}'
         raise InputError(msg)
-    return bool((value < metres) == (way == 'less'))
+    return bool((value < limit) == (way == 'less'))
 
 
 def _did_move(wanted: str, result: Result) -> bool:
@@ -672,7 +694,7 @@ def _did_move(wanted: str, result: Result) -> bool:
     if not wanted:
         return bool(result.value)
     if result.arguments[1]:  # of the first or last one alone
-        return str(result.value[0]).endswith(f' {wanted}')  # type: ignore[index]
+        return bool(result.value) and str(result.value[0]).endswith(f' {wanted}')  # type: ignore[index]
     if any(key == f'moved {wanted}' for key in counts):
         return True
     unknown, known = result.facts['unknown'], sum(counts.values())
@@ -696,19 +718,8 @@ def _did_turn(wanted: str, result: Result) -> bool:
     return bool((net > 0) == (wanted == 'left'))
 
 
-def _has_turned(reading: Reading, result: Result) -> bool:
-    way, degrees = reading.limit or ('more', 0.0)
-    turned = _number_of(result, reading)
-    if abs(turned - degrees) <= result.margin:
-        msg = f'That is too near to tell: {result.text}'
-        raise InputError(msg)
-    return (turned > degrees) == (way == 'more')
-
-
 def _did(reading: Reading, result: Result) -> bool:
     what, wanted = result.arguments[0], reading.wanted
-    if reading.limit is not None:
-        return _has_turned(reading, result) if what == 'turn' else _is_within(reading, result)
     if what in ('now', 'any'):
         return bool(result.value) == (wanted == 'moving')
     if what == 'turn':
@@ -739,6 +750,10 @@ def _choose(
     lowered = [option.strip().lower() for option in options]
     of_option = _misfit_of_order if reading.wanted == BEFORE_OR_AFTER else _misfit
     scores = [of_option(option, reading, results, scene) for option in lowered]
+    if isinstance(result.value, bool) and min(scores) == math.inf and len(options) == 2:
+        opposite = replace(result, value=not result.value)  # the one that says so is not meant
+        says = [of_option(option, reading, (opposite,), scene) == 0 for option in lowered]
+        scores = [math.inf if each else 0.0 for each in says]
     best = min(scores)
     index = scores.index(best)
     if best == math.inf or scores.count(best) > 1:
@@ -867,6 +882,7 @@ def _misfit_of_direction(option: str, result: Result) -> float | None:
 
 def _misfit_of_number(option: str, result: Result) -> float | None:
     """How far a number is from that of an option, as a share; None: the option has none."""
+    option = in_digits(option)
     match = re.search(r'\d', option)
     quantity = quantity_in(option[match.start() :]) if match else None
     if quantity is None:
