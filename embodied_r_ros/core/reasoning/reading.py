@@ -51,7 +51,7 @@ _QUESTION = (
 )
 _NEXT = re.compile(rf'\?+\s*(?:and\s+)?(?={_QUESTION}\b)|(?:,\s*|\s+)and\s+(?={_QUESTION}\b)')
 _SENTENCE = re.compile(r'(?<=[.!:])\s+')
-_START = re.compile(
+START_WORDS = re.compile(
     r'\b(?:start(?:ed|ing)?|beginning|began|begin|origin|came from|home|set off)\b'
 )
 _FIRST_VIEW = re.compile(
@@ -73,6 +73,7 @@ _NOT_SAID = {
         r'straight line|from (?:the )?(?:start|place|where)|above|ground'
     ),
     'turn': r'(?<!at )first|last|earliest|(?:just|only) once|once or|twice|never',
+    'closer': r'leftmost|rightmost',
     'order': r'left|right(?! order)|how (?:many|long|much)|out of|disappear\w*|vanish\w*',
     'there': r'^(?:where|how|which|what|when|in which)',
     'size': r'seconds?|time|view',
@@ -190,6 +191,7 @@ _BEYOND = frozenset({BEFORE_OR_AFTER, EITHER, LARGEST, EVER})
 _NEW_TOOLS = frozenset(
     {'beside', 'duration', 'moved', 'raised'}
 )  # which the compact form does not have
+NO_TOOL = 'I can only tell what was seen, where it is, and how I moved'
 MISREAD = 'the reading '  # begins a doubt where calls of a model do not fit the words
 BEFORE, AFTER = r'\b(?:before|sooner|earlier)\b', r'\b(?:after|later)\b'
 _BEFORE_OR_AFTER = re.compile(rf'{BEFORE}.*\bor {AFTER}|{AFTER}.*\bor {BEFORE}')
@@ -613,12 +615,12 @@ class _Reader:
         if not self.names:
             return (
                 self._back()
-                if _START.search(self.text)
+                if START_WORDS.search(self.text)
                 else self._doubt('I do not know that thing')
             )
         if not self._are_joined():
             return self._doubt('where what is, seen from where, is not clear')
-        at = START if _START.search(self.text) else ''
+        at = START if START_WORDS.search(self.text) else ''
         calls = [self._call('where', name=word, at=at) for word in self._words]
         return self._made(calls, Form.PLACE)
 
@@ -633,11 +635,11 @@ class _Reader:
 
     def _distance(self) -> Reading:
         words = self._words
-        if _START.search(self.text) and not words:
+        if START_WORDS.search(self.text) and not words:
             return self._displacement()
         if not words:
             return self._doubt('between what is not clear')
-        other = words[1] if len(words) > 1 else START if _START.search(self.text) else ''
+        other = words[1] if len(words) > 1 else START if START_WORDS.search(self.text) else ''
         is_ever = not other and bool(_EVER_NEAR.search(self.text))
         call = self._call('distance', a=words[0], b=WAY if is_ever else other, unit=self.unit)
         if len(words) > 2:
@@ -655,7 +657,7 @@ class _Reader:
         if len(after) > 1:
             return self._doubt('what is compared with what is not clear')
         to = after[0].text if after else ROBOT
-        if _START.search(self.text) and to == ROBOT:
+        if START_WORDS.search(self.text) and to == ROBOT:
             to = START
         among = [word for word in words if word != to] or listed
         if self.is_yes_no and len(words) == 2 and _NEAR.search(self.text):
@@ -780,7 +782,7 @@ class _Reader:
         return self._made([self._call('motion', what='way', unit=self.unit)], Form.NUMBER)
 
     def _displacement(self) -> Reading:
-        if self.names or not (self.is_yes_no or _START.search(self.text)):
+        if self.names or not (self.is_yes_no or START_WORDS.search(self.text)):
             return self._doubt('which way is meant is not clear')
         call = self._call('motion', what='displacement', unit=self.unit)
         if self.options and any(
@@ -899,7 +901,7 @@ class _Reader:
         return self._made([self._call('visited', among=words)], form)
 
     def _none(self) -> Reading:
-        return self._doubt('I can only tell what was seen, where it is, and how I moved')
+        return self._doubt(NO_TOOL)
 
 
 def is_order(question: str) -> bool:

@@ -41,6 +41,7 @@ from embodied_r_ros.core.reasoning.reading import (
     LARGEST,
     MISREAD,
     NEAR,
+    NO_TOOL,
     read_question,
     Reading,
     SINCE_START,
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.scene.tools import Result, Scene
     from embodied_r_ros.core.types.answers import Answer, Freshness
 
+_SECOND = 0.1  # probability of calls that were not the first choice, from which they count
+_MOVE = re.compile(r'^(?:turned |moved )?(?:to the )?')  # before the side of a move
 _DOUBTFUL = 0.3  # probability of calls, below which agreement may be chance
 _SURE = 0.75  # the same, from which calls are taken where the two readers disagree
 _LISTS = frozenset({'order', 'nearest', 'visited'})  # tools whose values are names
@@ -215,7 +218,9 @@ def combine_readings(
                            number=math.nan, sentence=sentence)  # fmt: skip
         return read, Check.UNCHECKED, 'only one of two readers understands the question'
     if _says_the_same(read, other):
-        is_sound = read.has_ground and not confidence < _DOUBTFUL
+        tools = [{result.tool for result in each.results} for each in (read, other)]
+        is_chance = read.text in ('yes', 'no') and tools[0] != tools[1]
+        is_sound = read.has_ground and not (confidence < _DOUBTFUL or is_chance)
         return read, Check.VERIFIED if is_sound else Check.UNCHECKED, ''
     if confidence >= _SURE:
         return read, Check.UNCHECKED, f'without a model the question reads so: {other.sentence}'
@@ -228,9 +233,25 @@ def combine_readings(
     return nothing, Check.UNCHECKED, 'the question reads two ways'
 
 
+def is_doubtful(read: ToolAnswer, confidence: float, least: float) -> bool:
+    """Whether a second reading may help: calls were improbable, or no tool answers so."""
+    if read.is_known:
+        return confidence < least
+    return any(reading.doubt and reading.doubt != NO_TOOL for reading in read.readings)
+
+
+def holds(read: ToolAnswer, second: ToolAnswer, confidence: float) -> bool:
+    """Whether a second reading, by other tools, gives the first answer, or a probable only one."""
+    if not second.is_known or read.is_known:
+        return second.is_known and _says_the_same(read, second)
+    is_any = second.results[0].arguments[:1] in (('any',), ('now',))  # that is too weak
+    return confidence >= _SECOND and not is_any
+
+
 def _says_the_same(read: ToolAnswer, other: ToolAnswer) -> bool:
     """Whether two answers are one, also where they call its things otherwise."""
-    if (read.option_index, read.text) == (other.option_index, other.text):
+    said = [(a.option_index, _MOVE.sub('', a.text)) for a in (read, other)]
+    if said[0] == said[1]:
         return True
     computed, others = (
         [(result.tool, result.evidence) for result in each.results] for each in (read, other)
@@ -338,10 +359,12 @@ def _unknown(reading: Reading, results: tuple[Result, ...], reason: str) -> Tool
     )  # fmt: skip
 
 
-def _say_freely(
-    reading: Reading, results: tuple[Result, ...], scene: Scene, note: str
-) -> ToolAnswer:
-    sentence = ' '.join(result.text for result in results) + note
+def _check_sayable(reading: Reading, results: tuple[Result, ...], scene: Scene) -> None:
+    """Refuse what decides nothing.
+
+    Raises:
+        InputError: The message says why.
+    """
     first = results[0]
     if first.facts.get('is_tie'):
         a, b = first.candidates
@@ -356,6 +379,17 @@ def _say_freely(
     for result in results:
         if result.tool == 'count' and not result.value:
             _check_ground(reading, result, scene)
+    is_open = first.tool in ('things', *_LISTS) and not reading.names
+    if is_open and len(scene.labels) == 1 and is_unnamed(scene.labels[0]):
+        msg = f'{first.text} What I saw is known by colour and shape alone'
+        raise InputError(msg)
+
+
+def _say_freely(
+    reading: Reading, results: tuple[Result, ...], scene: Scene, note: str
+) -> ToolAnswer:
+    _check_sayable(reading, results, scene)
+    sentence, first = ' '.join(result.text for result in results) + note, results[0]
     if reading.wanted == LARGEST:
         return _largest(reading, results, sentence)
     if reading.form is Form.NUMBER and len(results) == 1:
