@@ -21,7 +21,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.core.reasoning.forms import asks_yes_no, STATEMENT, unit_of, YES_NO
-from embodied_r_ros.core.reasoning.quantities import in_digits, limit_in
+from embodied_r_ros.core.reasoning.quantities import in_digits, limit_in, quantity_in
 from embodied_r_ros.core.scene.memory import COMMON_WORDS
 from embodied_r_ros.core.scene.names import find_names, Name, SHAPE_NAMES
 from embodied_r_ros.core.scene.tools import ROBOT, START, WAY
@@ -481,7 +481,9 @@ class _Reader:
             start, word = match.start(1), match[1]
             end = start + len(word) + _NEAR_CHARS  # adjectives may stand before a name
             is_name = any(name.start < end and start < name.end for name in self.names)
-            if not is_name and word not in COMMON_WORDS and word not in _kinds().known:
+            quantity = quantity_in(f'1 {word}')
+            is_known = word in COMMON_WORDS or word in _kinds().known
+            if not (is_name or is_known or (quantity and quantity.dimension)):
                 return self._doubt(f'I do not know the word {word!r}')
         return None
 

@@ -505,7 +505,8 @@ class Reasoner:
         if is_doubtful(read, draft.confidence, least):
             with suppress(Refusal):
                 second = self._read_calls(step, end, pending, draft, scene, without=calls[:1])
-                if holds(read, second[2], second[0].confidence):
+                is_other = second[1] != calls  # a server may take no grammar
+                if is_other and holds(read, second[2], second[0].confidence):
                     least = 0.0
                     draft, _, read = (draft, calls, read) if read.is_known else second
         other = self._found(question, scene) if self._config.check else None

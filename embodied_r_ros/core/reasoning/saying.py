@@ -219,8 +219,10 @@ def combine_readings(
         return read, Check.UNCHECKED, 'only one of two readers understands the question'
     if _says_the_same(read, other):
         tools = [{result.tool for result in each.results} for each in (read, other)]
-        is_chance = read.text in ('yes', 'no') and tools[0] != tools[1]
-        is_sound = read.has_ground and not (confidence < _DOUBTFUL or is_chance)
+        # Of two answers, two tools may give the same one by chance.
+        is_loose = read.text in ('yes', 'no') or read.text != other.text
+        is_chance = confidence < _DOUBTFUL or (is_loose and tools[0] != tools[1])
+        is_sound = read.has_ground and not is_chance
         return read, Check.VERIFIED if is_sound else Check.UNCHECKED, ''
     if confidence >= _SURE:
         return read, Check.UNCHECKED, f'without a model the question reads so: {other.sentence}'
