@@ -42,6 +42,9 @@ _NUMBER = re.compile(
 _LENGTH = re.compile(
     r'\b(?:far|distance|long|close|near|cm|met(?:er|re)s?|m|feet|ft|foot|yards?|inch(?:es)?)\b'
 )
+_TIME = re.compile(
+    r'\b(?:for how long|how long\b.*\b(?:take|took|wait|stay|look)|how much time)\b'
+)
 _NAME = re.compile(
     r'^(?:(?:so|and|ok|hey|hi|please|now|then|tell me|say)[ ,]+)*'
     r'(?:what|which|who)(?: (?:is|are|was|were|else|thing|object|one|did you see|do you see|'
@@ -50,6 +53,12 @@ _NAME = re.compile(
 _OF_PLACE = re.compile(
     r'\b(?:way|direction|side|position|place|location|heading|bearing|clock|route|path|colou?rs?)\b'
 )
+
+
+def dimension_of(question: str) -> str:
+    """The dimension of the number that a question wants; empty: it does not say."""
+    unit = unit_in(question)
+    return 'time' if _TIME.search(question) else unit.dimension if unit else ''
 
 
 def is_of_length(question: str) -> bool:

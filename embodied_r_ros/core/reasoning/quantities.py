@@ -273,7 +273,7 @@ def _sum(parts: list[Quantity]) -> Quantity | None:
 
 _WORDS = re.findall(r'\w+', 'none one two three four five six seven eight nine ten eleven twelve')
 COUNTS = {word: number for number, word in enumerate(_WORDS)} | {'twice': 2}
-_COUNT = re.compile(rf'\b(?:{"|".join(_WORDS)}|an?(?=\s+(?:{_NAMES})(?:\W|$)))\b')
+_COUNT = re.compile(rf'\b(?:{"|".join(_WORDS)}|(?:half )?an?(?=\s+(?:{_NAMES})(?:\W|$)))\b')
 # What compares with a number: more unless it is less.
 _COMPARED = re.compile(
     r'\b(?:(?P<less>less|fewer|closer|nearer|smaller|shorter|lower|under|below|within|at most)|'
@@ -288,7 +288,7 @@ def in_digits(text: str) -> str:
     >>> in_digits('less than a metre, or two')
     'less than 1 metre, or 2'
     """
-    return _COUNT.sub(lambda match: str(COUNTS.get(match[0], 1)), text)
+    return _COUNT.sub(lambda match: str(COUNTS.get(match[0], 0.5 if ' ' in match[0] else 1)), text)
 
 
 def limit_in(text: str) -> tuple[str, Quantity] | None:

@@ -69,14 +69,14 @@ _NOT_SAID = {
     'nearest': r'ever|leftmost|rightmost',
     'visited': r'clos\w+|near\w*',
     'way': (
-        r'^which|shortest|closest|one|apart|between|climb\w*|lift\w*|revers\w*|sideways|crow|'
+        r'time|^which|shortest|closest|one|apart|between|climb\w*|lift\w*|revers\w*|sideways|crow|'
         r'straight line|from (?:the )?(?:start|place|where)|above|ground'
     ),
     'turn': r'(?<!at )first|last|earliest|(?:just|only) once|once or|twice|never',
     'closer': r'leftmost|rightmost',
     'order': r'left|right(?! order)|how (?:many|long|much)|out of|disappear\w*|vanish\w*',
     'there': r'^(?:where|how|which|what|when|in which)',
-    'size': r'seconds?|time|view',
+    'size': r'seconds?|time|view|take',
     'things': r'out of|never|side|least|far|near\w*|clos\w+|slid\w*|rotat\w+|turn\w*',
     'where': r'your start\w*|you start|^what is (?:at|on|to|beside|behind)',
     'displacement': (
@@ -85,14 +85,18 @@ _NOT_SAID = {
     'distance': r'which direction|which of|space|(?<!you )(?:mov|shift|push|slid|roll)\w*',
     'raised': (
         r'near\w*|clos\w+|next|beside|between|under|inside|how|when|where|colou?rs?|left|right|'
-        r'first|last|at what|than (?:a|\d+|two|three) m\w*|'
-        r'what (?!is|are|stands?|sits?|lies|things?)\w+'
+        r'first|last|than (?:a|\d+|two|three) m\w*'
     ),
     'moved': (
         r'^where|direction|how|when|which way|towards?|colou?r|'
         r'(?:did|do|have|has|are|were|was|is) (?:you|u|we|i|it|the (?:camera|robot|drone))'
     ),
 }
+# What asks for what stands somewhere, and not for what is done or written there.
+_STANDS = re.compile(
+    r'\b(?:which|name)\b|\bwhat (?:thing|object)?s?\s*(?:is |are )?(?:up |there |\w+ing )*'
+    r'(?:on|shares?|\w+s on)\b'
+)
 _FACING = re.compile(r'\bfac(?:e|es|ing)|look(?:s|ing)? (?:at|towards?)\b')
 _STEPS = re.compile(r'(?:^|\s)\d+\.\s')
 _FARTHEST = re.compile(r'\b(?:farthest|furthest|most distant|farther|further|far away(?:est)?)\b')
@@ -127,6 +131,7 @@ _EVER_NEAR = re.compile(
 )
 _EITHER = re.compile(r'\b(?:closer|nearer) to\b.*\bor\b')
 _BESIDE = re.compile(r'\b(?:(?:left|right)\b.{0,24}?)+\b(?:of|from|than)\b')
+_AGO = re.compile(r'\b(?:ago|since|before|until|till)\b')
 _FURTHER = re.compile(
     r'\b(?:more|f[au]rther|f[au]rthest|most)(?: (?:to|on))?(?: the| your)? (?P<side>left|right)\b|'
     r'\b(?P<most>left|right) ?most\b'
@@ -136,7 +141,7 @@ _DIMENSION_OF = {'tall': 'height', 'high': 'height', 'wid': 'width', 'broad': 'w
 _RECORDING = r'(?:clip|video|film|recording|footage|flight)'
 _DURATION = re.compile(
     rf'\bhow (?:long\b.*\b{_RECORDING}|(?:long|many)\b.*\b(?:sec(?:ond)?s?|min(?:ute)?s?))\b|'
-    rf'\b(?:duration|length) of (?:the|this|your) {_RECORDING}\b'
+    rf'\bhow much time\b|\b(?:duration|length) of (?:the|this|your) {_RECORDING}\b'
 )
 _PART = re.compile(  # what is no duration of it all
     r'\b(?:ago|until|till?|before|after|since|when|while|first|still|st[ao]\w+|turn\w*|mov\w+|'
@@ -717,7 +722,8 @@ class _Reader:
         return self._made([self._call('floor_area', unit=self.unit)], Form.NUMBER)
 
     def _seen(self) -> Reading:
-        if not self.names:
+        is_while = re.search(r'\bhow long\b', self.text) and not _AGO.search(self.text)
+        if not self.names or is_while:
             return self._doubt('I do not know that thing')
         is_first = _FIRST.search(self.text) or _AT_SIGHT.search(self.text)
         sight = 'first' if is_first and not _LAST.search(self.text) else 'last'
@@ -757,7 +763,7 @@ class _Reader:
         if not self.is_yes_no and re.search(r'\bhow (?:much|many|far)\b|\bdeg', self.text):
             wanted = 'both' if re.search(r'\bboth\b', self.text) else wanted
             return self._made([call], Form.NUMBER, wanted=wanted)
-        if self.is_yes_no and limit_in(self.text):
+        if self.is_yes_no and limit_in(self.text) and TURNING.search(self.text):
             return self._made([call], Form.NUMBER)
         wanted = 'same' if re.search(r'\bsame (?:way|direction)\b', self.text) else wanted
         if self.is_yes_no and wanted:
@@ -779,7 +785,7 @@ class _Reader:
         return self._made([call], Form.PLACE, open_too=is_open)
 
     def _way(self) -> Reading:
-        if self.names or self.is_yes_no:
+        if self.names or (self.is_yes_no and not limit_in(self.text)):
             return self._doubt('which way is meant is not clear')
         return self._made([self._call('motion', what='way', unit=self.unit)], Form.NUMBER)
 
@@ -837,8 +843,10 @@ class _Reader:
         names = [name.text for name in self.names if name not in below]
         is_floor = bool(re.search(r'\b(?:floor|ground)\b', self.text))
         is_said = below or is_floor or re.search(r'\bhigher up\b', self.text)
-        if any(name.labels for name in below) or not is_said:
-            return self._doubt('on what it stands is not clear')
+        is_open = is_floor and not (self.is_yes_no or self.options)
+        is_asked = self.is_yes_no or _STANDS.search(self.text)
+        if any(name.labels for name in below) or is_open or not (is_said and is_asked):
+            return self._doubt('what stands on what is not clear')
         call = self._call('raised', among=names or self._of_options)
         if self.is_yes_no and not self.options:
             return self._made([call], Form.YES_NO, wanted='floor' if is_floor else '')
@@ -868,8 +876,9 @@ class _Reader:
         if re.search(r'\b(?:lower|los[et]\w*)\b', self.text):
             words.append('down')
         call = self._call('motion', what='height', unit=self.unit)
-        if re.search(r'\bhow (?:many|much|far)\b', self.text):
-            self.is_yes_no = False
+        is_number = re.search(r'\bhow (?:many|much|far)\b', self.text)
+        if is_number or limit_in(self.text):
+            self.is_yes_no = not is_number
             return self._made([call], Form.NUMBER)
         if self.is_yes_no and len(set(words)) == 1:
             return self._made([call], Form.YES_NO, wanted=words[0])

@@ -17,6 +17,7 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.reasoning.checks import check_completion
 from embodied_r_ros.core.reasoning.forms import (
     asks_yes_no,
+    dimension_of,
     is_of_length,
     unit_of,
     Wanted,
@@ -27,7 +28,6 @@ from embodied_r_ros.core.reasoning.quantities import (
     in_digits,
     Quantity,
     quantity_in,
-    unit_in,
 )
 from embodied_r_ros.core.reasoning.reading import (
     AFTER,
@@ -329,15 +329,15 @@ def _in_form(answer: ToolAnswer, reading: Reading) -> ToolAnswer:
     wanted = wanted_by(reading.question, is_yes_no=asks_yes_no(reading.question, ()))
     metres = answer.results[0].facts.get('distance_m')
     is_number = answer.kind is AnswerKind.NUMBER
-    is_length = metres is not None and is_of_length(reading.question)
+    asked = dimension_of(reading.question)
+    is_length = metres is not None and asked in ('', 'length') and is_of_length(reading.question)
     if metres and wanted is Wanted.NUMBER and not is_number and is_length:
         unit = unit_of(reading.question) or 'm'
         length = metres / UNITS[unit]
         text = f'{length:.0f}' if unit == 'cm' else f'{length:.1f}'
         return replace(answer, kind=AnswerKind.NUMBER, text=text, number=length, unit=unit)
-    asked = unit_in(reading.question)
     given = quantity_in(f'1 {answer.unit}') if asked and is_number else None
-    if asked and given and asked.dimension != given.dimension:
+    if given and asked != given.dimension:
         msg = f'a number of another unit is asked for. {answer.sentence}'
         raise InputError(msg)
     fits = {
@@ -637,14 +637,14 @@ def _holds(reading: Reading, result: Result, scene: Scene) -> bool:
         'where': lambda: _is_on_side(reading.wanted, result),
         'nearest': lambda: _is_first(reading.wanted, result),
         'order': lambda: _is_first(reading.wanted, result),
-        'distance': lambda: _is_near(reading, result),
+        'distance': lambda: _is_close(reading, result),
         'visited': lambda: bool(result.value),
         'moves': lambda: _did_move(reading.wanted, result),
         'motion': lambda: _did(reading, result),
         'seen': lambda: bool(result.facts['in_view']),
         'beside': lambda: result.value == reading.wanted,
         'moved': lambda: reading.wanted != 'still',
-        'raised': lambda: bool(result.value) != (reading.wanted == 'floor'),
+        'raised': lambda: _is_raised(reading, result),
     }
     if reading.limit and result.tool != 'count':
         return _is_within(reading, result)
@@ -699,6 +699,13 @@ def _is_on_side(side: str, result: Result) -> bool:
     return bool(off < half)
 
 
+def _is_raised(reading: Reading, result: Result) -> bool:
+    if result.facts['is_mixed']:
+        msg = f'Some are and some are not: {result.text}'
+        raise InputError(msg)
+    return bool(result.value) != (reading.wanted == 'floor')
+
+
 def _is_first(wanted: str, result: Result) -> bool:
     if result.facts.get('is_tie') or result.facts.get('together'):
         msg = f'Neither clearly: {result.text}'
@@ -707,7 +714,7 @@ def _is_first(wanted: str, result: Result) -> bool:
     return first == wanted
 
 
-def _is_near(reading: Reading, result: Result) -> bool:
+def _is_close(reading: Reading, result: Result) -> bool:
     if reading.wanted != NEAR or _NEAR_M < result.facts['distance_m'] < _NOT_NEAR_M:
         msg = f'How near is near is not said: {result.text}'
         raise InputError(msg)

@@ -844,7 +844,9 @@ class Scene:
         text = f'Above the floor: {"; ".join(heights)}.' if high else 'On the floor: '
         text += '' if high else f'{_joined([f"the {thing.label}" for thing in own])}.'
         value = tuple(thing.label for thing in high)
-        return Result('raised', (', '.join(among),), value, '', text, evidence=self._evidence(own))
+        facts = {'is_mixed': 0 < len(high) < len(own)}
+        return Result('raised', (', '.join(among),), value, '', text,
+                      evidence=self._evidence(own), facts=facts)  # fmt: skip
 
     def duration(self) -> Result:
         """How long it is from the first keyframe to the last one."""
