@@ -3,8 +3,8 @@
 
 The kind comes from sentence embeddings (the static ones of WordLlama, 16 MB, 0.1 ms a sentence):
 the most similar of the sentences in kinds.yaml, among the kinds of which a word stands in the
-question. Names come from the scene. It is careful, not clever: where two kinds are equally near,
-or the names do not fit, the reading has a doubt, and nothing is computed.
+question. Names come from the scene. It is careful, not clever: where the names do not fit, the
+reading has a doubt, and nothing is computed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _FAIR = 0.4  # least similarity to a sentence of the kind
-_TWIN = 0.02  # two kinds that differ by less are equally near
 _MARGIN = 0.1  # a kind that is less similar than the best by more is not meant
 _MOST_CHARS = 1000
 _NEAR_CHARS = 8
@@ -462,21 +461,15 @@ class _Reader:
         return self._meant(kinds_of(masked.strip(' ?.!')))
 
     def _meant(self, ranked: Sequence[tuple[str, float]]) -> Reading:
-        """The reading by the most similar kind that fits; a doubt where two are equally near."""
-        near = [(k, score) for k, score in ranked if score >= ranked[0][1] - _MARGIN]
+        """The reading by the most similar kind that fits."""
+        near = [kind for kind, score in ranked if score >= ranked[0][1] - _MARGIN]
         readings = [
-            (score, replace(self._unknown_noun(kind) or getattr(self, f'_{kind}')(), kind=kind))
-            for kind, score in near
+            replace(self._unknown_noun(kind) or getattr(self, f'_{kind}')(), kind=kind)
+            for kind in near
         ]
-        valid = [(score, reading) for score, reading in readings if not reading.doubt]
-        if not valid:
-            doubts = [reading.doubt for _, reading in readings]
-            return self._doubt(doubts[0] if doubts else 'I do not understand the question')
-        (best, first), *others = valid
-        twins = [reading for score, reading in others if score > best - _TWIN]
-        if any(reading.calls != first.calls for reading in twins):
-            return self._doubt('the question can be read in two ways')
-        return first
+        doubt = readings[0].doubt if readings else 'I do not understand the question'
+        valid = (reading for reading in readings if not reading.doubt)
+        return next(valid, self._doubt(doubt))
 
     def _unknown_noun(self, kind: str) -> Reading | None:
         """A doubt where a question about things has a noun that nothing knows."""

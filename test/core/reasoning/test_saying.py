@@ -381,8 +381,8 @@ def test_random_maps(seed: int) -> None:
     assert nearest == ('unknown' if is_tie else names[far.index(near)])
 
 
-def test_two_ways_to_read_are_not_answered() -> None:
-    for question in ('Taking the first view as forward, where is the robot now?', 'how far', '?'):
+def test_a_question_without_its_thing_is_not_answered() -> None:
+    for question in ('how far', '?'):
         assert all(reading.doubt for reading in read_question(question, (), ('chair',)))
 
 
