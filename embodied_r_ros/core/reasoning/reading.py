@@ -96,6 +96,7 @@ _STANDS = re.compile(
     r'\b(?:which|name)\b|\bwhat (?:thing|object)?s?\s*(?:is |are )?(?:up |there |\w+ing )*'
     r'(?:on|shares?|\w+s on)\b'
 )
+FLOOR = re.compile(r'\b(?:floor|ground)\b')
 _FACING = re.compile(r'\bfac(?:e|es|ing)|look(?:s|ing)? (?:at|towards?)\b')
 _STEPS = re.compile(r'(?:^|\s)\d+\.\s')
 _FARTHEST = re.compile(r'\b(?:farthest|furthest|most distant|farther|further|far away(?:est)?)\b')
@@ -148,7 +149,7 @@ _PART = re.compile(  # what is no duration of it all
 )
 _FROM_START = re.compile(r'\b(?:sec(?:ond)?s? in(?:to)?|(?:at )?(?:what|which) (?:second|time))\b')
 _NOW = re.compile(r'\b(?:still|now)\b')
-_IN_VIEW = re.compile(r'\b(?:see|view|sight|visible|picture|frame)\b')
+_IN_VIEW = re.compile(r'\b(?:see\w*|view|sight|visible|picture|frame)\b')
 _TILTS = {'tilted': r'\btilt', 'rolled': r'\broll(?:ed)?\b|\btip(?:ped)? over\b'}
 _TURNS = {
     'left': r'left|(?:anti|counter)[- ]?clockwise',
@@ -524,7 +525,9 @@ class _Reader:
             blanks = ' '.join(_blanks(self.text))
             made = self._made([call], Form.PLACE, open_too=True, wanted=blanks)
             return replace(made, kind='route')
-        if not words and _DURATION.search(self.text) and not _PART.search(self.text):
+        limit = limit_in(self.text) if self.is_yes_no else None
+        is_time = _DURATION.search(self.text) or (limit and limit[1].dimension == 'time')
+        if not words and is_time and not _PART.search(self.text):
             return replace(self._made([self._call('duration')], Form.NUMBER), kind='duration')
         if len(words) == 2 and (beside := self._beside()):
             return replace(beside, kind='beside')
@@ -628,6 +631,8 @@ class _Reader:
         sides = [side for side, word in _SIDES.items() if re.search(rf'\b(?:{word})\b', self.text)]
         if not self.names and len(sides) == 1 and not self.is_yes_no:
             return self._made([self._call('things', scope=sides[0])], Form.LIST)
+        if not self.names and sides and START_WORDS.search(self.text):
+            return self._side_of(self._call('where', name=START))
         is_what = re.match(r'(?:so |and )?(?:what|which)', self.text)
         if len(self.names) != 1 or (is_what and not self.options):
             return self._doubt('which thing is meant is not clear')
@@ -826,24 +831,23 @@ class _Reader:
         return self._made([call], Form.NAME)
 
     def _raised(self) -> Reading:
-        on = re.compile(
-            r'\b(?:on|in|from|shares?|of)\s+(?:(?:top of )?(?:the|an?|that|its)\s+)?(?:\w+\s+)?$'
-        )
+        on = re.compile(r'\b(?:on|shares?)\s+(?:(?:top of )?(?:the|an?|that|its)\s+)?(?:\w+\s+)?$')
         is_it = re.search(r'\bon (?:it|that)\b', self.text)
         below = [
             n for n in self.names if on.search(self.text[: n.start]) or (is_it and not n.labels)
         ]
         names = [name.text for name in self.names if name not in below]
-        is_floor = bool(re.search(r'\b(?:floor|ground)\b', self.text))
-        is_said = below or is_floor or re.search(r'\bhigher up\b', self.text)
+        is_floor = bool(FLOOR.search(self.text))
+        is_said = below or is_floor or re.search(r'\b(?:higher up|highest)\b', self.text)
         is_open = is_floor and not (self.is_yes_no or self.options)
         is_asked = self.is_yes_no or _STANDS.search(self.text)
         if any(name.labels for name in below) or is_open or not (is_said and is_asked):
             return self._doubt('what stands on what is not clear')
         call = self._call('raised', among=names or self._of_options)
         if self.is_yes_no and not self.options:
-            return self._made([call], Form.YES_NO, wanted='floor' if is_floor else '')
-        return self._made([call], Form.LIST if self.text.startswith('what') else Form.NAME)
+            return self._made([call], Form.YES_NO)
+        is_list = re.search(r'^what|\bare\b', self.text)
+        return self._made([call], Form.LIST if is_list else Form.NAME, open_too=True)
 
     def _moving(self) -> Reading:
         if self.names:

@@ -36,6 +36,7 @@ from embodied_r_ros.core.reasoning.reading import (
     Call,
     CLOCK,
     directions_in,
+    FLOOR,
     Form,
     goal_of_order,
     LARGEST,
@@ -64,6 +65,7 @@ _MOVE = re.compile(r'^(?:turned |moved )?(?:to the )?')  # before the side of a 
 _DOUBTFUL = 0.3  # probability of calls, below which agreement may be chance
 _SURE = 0.75  # the same, from which calls are taken where the two readers disagree
 _LISTS = frozenset({'order', 'nearest', 'visited'})  # tools whose values are names
+_ALONE, _ELSE = 'read without a model alone: ', 'without a model the question reads so: '
 _ONE_READER = 'computed by tools; nothing checked how the question was read'
 _LEAST_COVERAGE = 0.9  # of the surroundings, from which what was not seen is not there
 _LEAST_NAMES = 3  # labels with a name, from which whoever perceives is taken to name things
@@ -209,7 +211,7 @@ def combine_readings(
         is_misread = any(reading.doubt.startswith(MISREAD) for reading in read.readings)
         is_beyond = other and all(reading.is_beyond for reading in other.readings)
         found = other if is_misread or is_beyond else None
-        reason = f'read without a model alone: {read.sentence}' if found else ''
+        reason = f'{_ALONE}{read.sentence}' if found else ''
         return found or read, Check.UNCHECKED, reason
     if other is None or not other.is_known:
         if confidence < least:
@@ -224,8 +226,10 @@ def combine_readings(
         is_chance = confidence < _DOUBTFUL or (is_loose and tools[0] != tools[1])
         is_sound = read.has_ground and not is_chance
         return read, Check.VERIFIED if is_sound else Check.UNCHECKED, ''
-    if confidence >= _SURE:
-        return read, Check.UNCHECKED, f'without a model the question reads so: {other.sentence}'
+    if confidence < least or confidence >= _SURE:
+        taken, words = (other, _ALONE) if confidence < least else (read, _ELSE)
+        left = read if taken is other else other
+        return taken, Check.UNCHECKED, f'{words}{left.sentence}'
     reason = f'The question reads two ways. {read.sentence} {other.sentence} Which do you mean?'
     two = (read.text, other.text)
     nothing = ToolAnswer(
@@ -252,7 +256,10 @@ def holds(read: ToolAnswer, second: ToolAnswer, confidence: float) -> bool:
 
 def _says_the_same(read: ToolAnswer, other: ToolAnswer) -> bool:
     """Whether two answers are one, also where they call its things otherwise."""
-    said = [(a.option_index, _MOVE.sub('', a.text)) for a in (read, other)]
+    said = [
+        (a.option_index, {_MOVE.sub('', part) for part in a.text.split(', ')})
+        for a in (read, other)
+    ]
     if said[0] == said[1]:
         return True
     computed, others = (
@@ -703,7 +710,7 @@ def _is_raised(reading: Reading, result: Result) -> bool:
     if result.facts['is_mixed']:
         msg = f'Some are and some are not: {result.text}'
         raise InputError(msg)
-    return bool(result.value) != (reading.wanted == 'floor')
+    return bool(result.value) != bool(FLOOR.search(reading.question))
 
 
 def _is_first(wanted: str, result: Result) -> bool:
@@ -836,11 +843,11 @@ def _misfit(option: str, reading: Reading, results: tuple[Result, ...], scene: S
         return 0.0 if (word[1] == 'yes') == holds else math.inf
     if reading.kind == 'route':
         return 0.0 if option == _turns_of_blanks(reading, result) else math.inf
-    if isinstance(result.value, tuple):
-        return _misfit_of_names(option, reading, result, scene)
     is_said = _says_word(option, result, scene)
     if is_said is not None:
         return 0.0 if is_said else math.inf
+    if isinstance(result.value, tuple):
+        return _misfit_of_names(option, reading, result, scene)
     parts = [_misfit_of_direction(option, result), _misfit_of_number(option, result)]
     known = [part for part in parts if part is not None]
     return sum(known) if known else math.inf
@@ -848,14 +855,18 @@ def _misfit(option: str, reading: Reading, results: tuple[Result, ...], scene: S
 
 def _says_word(option: str, result: Result, scene: Scene) -> bool | None:
     """Whether an option says a name, up or down, or moving or not; None: it is another result."""
+    named = any(name.labels for name in _names_in(option, scene.labels))
+    if result.tool == 'raised' and not named:
+        is_mixed = result.facts['is_mixed']
+        return not is_mixed and bool(FLOOR.search(option)) != bool(result.value)
     if isinstance(result.value, bool):
         said = (bool(re.search(rf'\b(?:{words})\b', option)) for words in _STILL_OR_MOVING)
         return tuple(said) == (not result.value, result.value)
     if 'rise_m' in result.facts:
         return bool(re.search(rf'\b(?:{_RISES[_rise(result).split(",")[0]]})\b', option))
     if isinstance(result.value, str):
-        named = find_names(option, scene.labels)
-        is_named = any(_is_same(result.value, name, scene) for name in named)
+        names = find_names(option, scene.labels)
+        is_named = any(_is_same(result.value, name, scene) for name in names)
         return is_named or result.value.lower() == option
     return None
 
