@@ -360,6 +360,11 @@ def _is_of_tilt(call: Call) -> bool:
     return call.arguments.get('what') in ('tilted', 'rolled')
 
 
+def _has_twice(call: Call) -> bool:
+    among = call.arguments.get('among', ())
+    return len(set(among)) < len(among)
+
+
 def _is_of_moves(call: Call) -> bool:
     return call.tool in ('motion', 'moves')
 
@@ -388,6 +393,7 @@ def _doubt_of_calls(
         f'{MISREAD}asks for the robot itself': ROBOT in map(_first_of, of_robot),
         'which turn is meant is not clear': is_turn,
         'whether I moved is no answer to that': is_open and first in ('now', 'any'),
+        f'{MISREAD}has a thing twice': any(map(_has_twice, calls)),
         f'{MISREAD}is of me': all(map(_is_of_moves, calls)) and _SOMETHING.search(part),
         f'{MISREAD}adds the start': is_start and not _AWAY.search(question.lower()),
     }

@@ -101,7 +101,7 @@ def asks_yes_no(part: str, options: Sequence[str]) -> bool:
     first = _FIRST_ASKING.search(part)
     is_inner = first is not None and bool(first['verb'])
     is_tag = bool(STATEMENT.search(part)) or (
-        first is None and bool(_TAG.search(part) or _TOLD.match(part))
+        first is None and bool(_TAG.search(part) or (_TOLD.match(part) and not unit_in(part)))
     )
     return bool(YES_NO.match(part)) or is_inner or is_tag or _are_yes_no(options)
 

@@ -63,7 +63,7 @@ _NOT_SAID = {
         r'^where|where is|^what is|^in which direction did you start|once|twice|never|^who|'
         r'(?:what|which) (?:objects?|things?|items?)|how many|only|both'
     ),
-    'moving': r'clos\w+|near\w*|far\w*|sidew\w+|which',
+    'moving': r'straight|all the time|always|whole|clos\w+|near\w*|far\w*|sidew\w+|which',
     'first_turn': r'once|twice|never',
     'nearest': r'ever|leftmost|rightmost',
     'visited': r'clos\w+|near\w*',
@@ -75,7 +75,7 @@ _NOT_SAID = {
     'closer': r'leftmost|rightmost',
     'order': r'left|right(?! order)|how (?:many|long|much)|out of|disappear\w*|vanish\w*',
     'there': r'^(?:where|how|which|what|when|in which)',
-    'size': r'seconds?|time|view|take',
+    'size': r'seconds?|time|view|take|above|floor|ground',
     'things': r'out of|never|side|least|far|near\w*|clos\w+|slid\w*|rotat\w+|turn\w*',
     'where': r'your start\w*|you start|^what is (?:at|on|to|beside|behind)',
     'displacement': (
@@ -84,7 +84,7 @@ _NOT_SAID = {
     'distance': r'which direction|which of|space|(?<!you )(?:mov|shift|push|slid|roll)\w*',
     'raised': (
         r'near\w*|clos\w+|next|beside|between|under|inside|how|when|where|colou?rs?|left|right|'
-        r'first|last|than (?:a|\d+|two|three) m\w*'
+        r'still|always|all the time|first|last|than (?:a|\d+|two|three) m\w*'
     ),
     'moved': (
         r'^where|direction|how|when|which way|towards?|colou?r|'
@@ -107,8 +107,8 @@ _AT_START = re.compile(
     r'took off|looked)|first (?:opened|looked))\b'
 )
 _AT_SIGHT = re.compile(
-    r'\b(?:pop(?:ped|s) up|appear(?:ed|s)?|c[ao]mes? into (?:view|sight|the picture|the frame)|'
-    r'turn(?:ed|s) up|show(?:ed|s)? up|first (?:seen|saw|see|spotted)|'
+    r'\b(?:pop(?:ped|s)? up|appear(?:ed|s)?|c[ao]mes? into (?:view|sight|the picture|the frame)|'
+    r'turn(?:ed|s)? up|show(?:ed|s)? up|first (?:seen|saw|see|spotted)|'
     r'(?:first )?(?:saw|spotted|noticed))\b'
 )
 _THEN_TOOLS = frozenset({'beside', 'things', 'where', 'nearest', 'count', 'distance'})
@@ -731,6 +731,8 @@ class _Reader:
         is_from_start = sight == 'first' or _FROM_START.search(self.text)
         if is_from_start and not re.search(r'\bago\b', self.text):
             return self._made([call], Form.NUMBER, wanted=SINCE_START)
+        if not (_AGO.search(self.text) or _LAST.search(self.text) or 'when' in self.text):
+            return self._doubt('since when is not clear')
         return self._made([call], Form.NUMBER)
 
     def _order(self) -> Reading:
@@ -757,7 +759,8 @@ class _Reader:
         if self.names:
             return self._doubt('of which turn it is asked is not clear')
         call, sides = self._call('motion', what='turn'), self._sides_of_turn()
-        wanted = sides[0] if len(sides) == 1 else ''
+        is_than = len(sides) == 2 and self.is_yes_no and re.search(r'\bthan\b', self.text)
+        wanted = min(sides, key=self.text.find) if is_than or len(sides) == 1 else ''
         if not self.is_yes_no and re.search(r'\bhow (?:much|many|far)\b|\bdeg', self.text):
             wanted = 'both' if re.search(r'\bboth\b', self.text) else wanted
             return self._made([call], Form.NUMBER, wanted=wanted)

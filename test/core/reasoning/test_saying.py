@@ -287,7 +287,18 @@ def test_seconds_are_of_it_all_or_from_the_start() -> None:
     assert ask('At what second was the fridge last in view?') == '6.0 s'
     assert ask('For how many seconds did you stand still?') == 'unknown'
     assert said(moved('moved forward 1.0 m'), 'How many secs did it take?') == '1.0'
+    assert ask('after how many seconds did the sofa turn up?') == '2.0 s'
+    assert ask('is the recording longer than a minute?') == 'unknown'  # a map has no length
+    assert said(moved('moved forward 1.0 m'), 'Did it take less than a minute?') == 'yes'
+    assert ask('how long did you look at the sofa?') == 'unknown'
     assert ask('could you still see the fridge when you stopped?') == 'no'
+
+
+def test_sides_of_the_start_and_turns_that_are_compared() -> None:
+    assert ask('is the starting point to your left or right?') == 'to the left'
+    assert ask('you turned left more than right, correct?') == 'yes'
+    assert ask('you turned right more than left, correct?') == 'no'
+    assert ask("the refrigerator's height in cm?") == '180 cm'
 
 
 def test_what_moved_by_itself_is_told_and_that_nothing_did_is_not() -> None:
@@ -311,6 +322,12 @@ def test_what_stands_above_the_floor() -> None:
     place = replace(HOME, landmarks=things)
     assert ask('what is on the table?', place=place) == 'vase'
     assert ask('Is the vase on the floor?', place=place) == 'no'
+    assert ask('does the vase stand on the floor?', 'on a table', 'on the floor',
+               place=place) == 'on a table'  # fmt: skip
+    assert ask('which of the things is highest up?', 'vase', 'chair', place=place) == 'vase'
+    assert ask('how high is the vase above the floor?', place=place) == 'unknown'
+    assert ask('what is written on the door?', place=place) == 'unknown'
+    assert ask('what is on the floor?', place=place) == 'unknown'
     assert ask('is the chair lying on the floor?', place=place) == 'yes'
     assert ask('Which of these is up on a shelf?', 'chair', 'vase', place=place) == 'vase'
     assert ask('what is on the table near the chair?', place=place) == 'unknown'
