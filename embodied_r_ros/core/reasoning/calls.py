@@ -26,9 +26,12 @@ from embodied_r_ros.core.reasoning.reading import (
     is_order,
     MISREAD,
     moment_of,
+    NO_TOOL,
     parts_of,
     read_as,
     Reading,
+    replace_unit,
+    START_WORDS,
     TURNING,
 )
 from embodied_r_ros.core.scene.memory import SceneText
@@ -57,7 +60,6 @@ _CALL = re.compile(r'\s*(\w+)\s*\(([^()]*)\)\s*')
 _NAME = re.compile(r"[\w][\w' -]{0,40}")
 _COUNTED = re.compile(r'\b(?:how many|number|count|tally|total|sum|quantity|amount)\b')
 _NOT_READ = 'I do not understand the question'
-_NO_TOOL = 'I can only tell what was seen, where it is, and how I moved'
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,8 @@ _FORMS = {
     'where': Form.PLACE, 'way_to': Form.PLACE, 'turn': Form.PLACE, 'nearest': Form.NAME,
     'order': Form.LIST, 'visited': Form.LIST, 'things': Form.LIST,
 }  # fmt: skip
+_SOMETHING = re.compile(r'(?:^|\b(?:did|does|ha[sv]e?|is|was) )(?:some|any)(?:thing|one|body)\b')
+_AWAY = re.compile(rf'{START_WORDS.pattern}|\b(?:back|out|off|first|from)\b')
 _WHO = frozenset({'person', 'man', 'woman', 'visitor'})
 _IN_UNITS = frozenset({'distance', 'size', 'floor_area', 'motion'})
 
@@ -240,15 +244,24 @@ def possible_calls(names: Sequence[str]) -> Iterator[Call]:
             yield from parse_calls(f'{tool}({first}{"; " * bool(second)}{second})', names) or ()
 
 
-def grammar(labels: Sequence[str]) -> str:
-    """A grammar (GBNF of llama.cpp) of the calls that a scene with these labels allows."""
+def grammar(labels: Sequence[str], without: Sequence[Call] = ()) -> str:
+    """A grammar (GBNF of llama.cpp) of the calls that a scene with these labels allows.
+
+    Args:
+        labels: Of the scene.
+        without: Calls whose tools are left out; of `motion` alone what they ask of it.
+    """
+    out = {'farthest' if 'farthest' in call.arguments else _what_of(call) for call in without}
+    tools = ' | '.join(tool for tool in _TOOLS if tool not in out)
     lines = [
         f'root ::= " " call ("{_JOINT}" call){{0,{_MOST_CALLS - 1}}}',
-        f'call ::= {" | ".join(_TOOLS)}'.replace('_', '-'),
+        f'call ::= {tools}'.replace('_', '-'),
         'name ::= ' + ' | '.join([*(f'"{label}"' for label in labels), 'other']),
         'other ::= [a-z] [a-z -]{1,24}',  # what is not there
     ]
-    for tool, parameters in _TOOLS.items():
+    whats = tuple(what for what in _WHATS if what not in out) or _WHATS
+    for tool, every in _TOOLS.items():
+        parameters = [replace(p, words=whats) if p.words is _WHATS else p for p in every]
         first = _sequence([p for p in parameters if not p.is_second], '')
         second = _sequence([p for p in parameters if p.is_second], '; ')
         rule = ' '.join(filter(None, (f'"{tool}("', first, second, '")"')))
@@ -313,7 +326,7 @@ def _reading(
 ) -> Reading:
     calls = tuple(_without_no_things(call, labels) for call in calls)
     names: list[Name] = []
-    doubt = _doubt_of_calls(part, options, calls)
+    doubt = _doubt_of_calls(part, question, options, calls)
     if not doubt:
         names, doubt = _names_of(part, question, options, labels, calls)
     if doubt:
@@ -330,8 +343,10 @@ def _reading(
         if reading.is_sure and (reading.is_beyond or _is_of_tilt(reading.calls[0])):
             return reading
         if reading.is_sure and reading.calls[0].tool == calls[0].tool:
-            own = _in_units(calls, 'm') if reading.limit and tool == 'distance' else calls
-            own = reading.calls if tool == 'seen' else own
+            own = tuple(map(replace_unit, calls)) if reading.limit else calls
+            is_open = calls[0].tool == 'nearest' and 'among' not in calls[0].arguments
+            is_open |= tool == 'count' and len(calls) == 1
+            own = reading.calls if tool == 'seen' or (is_open and names) else own
             reading = replace(reading, calls=own)
             return replace(reading, moment=moment_of(part, reading))
     doubt = 'yes or no does not follow from what I can compute' if is_yes_no else ''
@@ -345,6 +360,15 @@ def _is_of_tilt(call: Call) -> bool:
     return call.arguments.get('what') in ('tilted', 'rolled')
 
 
+def _has_twice(call: Call) -> bool:
+    among = call.arguments.get('among', ())
+    return len(set(among)) < len(among)
+
+
+def _is_of_moves(call: Call) -> bool:
+    return call.tool in ('motion', 'moves')
+
+
 def _what_of(call: Call) -> str:
     return str(call.arguments['what'] if call.tool == 'motion' else call.tool)
 
@@ -353,19 +377,25 @@ def _wants_yes_no(part: str, options: Sequence[str]) -> bool:
     return asks_yes_no('', options) if options else asks_yes_no(part, ())
 
 
-def _doubt_of_calls(part: str, options: Sequence[str], calls: Sequence[Call]) -> str:
+def _doubt_of_calls(
+    part: str, question: str, options: Sequence[str], calls: Sequence[Call]
+) -> str:
     """Why calls cannot be what a question asks for, whatever it names; empty: they can."""
     if not calls or UNKNOWN_CALL in calls:
-        return _NO_TOOL if calls else _NOT_READ
+        return NO_TOOL if calls else _NOT_READ
     first = _what_of(calls[0])
     is_open = not (options or _wants_yes_no(part, options))
     is_turn = first == 'moves' and 'what' not in calls[0].arguments and TURNING.search(part)
+    is_start = START in map(_first_of, calls)
     of_robot = [call for call in calls if call.tool not in ('nearest', 'way_to')]
     doubts = {
         'that is an order, not a question': is_order(part),
         f'{MISREAD}asks for the robot itself': ROBOT in map(_first_of, of_robot),
         'which turn is meant is not clear': is_turn,
         'whether I moved is no answer to that': is_open and first in ('now', 'any'),
+        f'{MISREAD}has a thing twice': any(map(_has_twice, calls)),
+        f'{MISREAD}is of me': all(map(_is_of_moves, calls)) and _SOMETHING.search(part),
+        f'{MISREAD}adds the start': is_start and not _AWAY.search(question.lower()),
     }
     return next((doubt for doubt, holds in doubts.items() if holds), '')
 
@@ -413,8 +443,7 @@ def _names_of(
 ) -> tuple[list[Name], str]:
     """The names of the calls, where the question has them; and a doubt where they differ."""
     found = find_names(part, labels)
-    is_of_moves = all(call.tool in ('motion', 'moves') for call in calls)
-    if is_of_moves or any(call.arguments.get('facing') for call in calls):
+    if all(map(_is_of_moves, calls)) or any(call.arguments.get('facing') for call in calls):
         found = [name for name in found if name.kind not in _WHO]  # who stands or moves there
     rest = list(dict.fromkeys(_named(calls)))
     own = {word: {word, *resolve(word, labels).labels} for word in rest}
@@ -422,7 +451,8 @@ def _names_of(
     for name in found:
         word = next((w for w in own if own[w] & {name.text, name.kind, *name.labels}), None)
         if word is not None:
-            names.append(replace(name, text=word))
+            is_part = calls[0].tool == 'count' and len(name.labels) >= len(own[word])
+            names.append(name if is_part else replace(name, text=word))
             rest = [each for each in rest if each != word]
         elif name.kind and not _is_aside(name, part, calls):
             return [], f'{MISREAD}leaves out the {name.text}'
@@ -435,7 +465,7 @@ def _names_of(
 
 def _is_aside(name: Name, part: str, calls: Sequence[Call]) -> bool:
     """Whether a thing that calls leave out, and the scene has not, only says where another is."""
-    is_of_moves = all(call.tool in ('motion', 'moves') for call in calls)
+    is_of_moves = all(map(_is_of_moves, calls))
     return not name.labels and (is_of_moves or bool(_WHERE.search(part[: name.start])))
 
 

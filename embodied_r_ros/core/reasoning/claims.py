@@ -8,7 +8,7 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.core.reasoning.quantities import quantity_in
+from embodied_r_ros.core.reasoning.quantities import COUNTS, quantity_in
 from embodied_r_ros.core.scene.names import find_names
 from embodied_r_ros.core.types.vocabulary import COLOUR_WORDS
 
@@ -20,8 +20,7 @@ _UNIT = (
     r'm²|m\^?2|sq\w*\.? ?(?:m\w*|feet|ft)|[ckm]?m|(?:centi)?met(?:er|re)s?|ft|feet|foot|inch\w*|'
     r'°|deg(?:rees?)?|s(?:ec(?:ond)?s?)?|min(?:ute)?s?|h(?:ours?)?|%'
 )
-_WORDS = re.findall(r'\w+', 'two three four five six seven eight nine ten eleven twelve')
-_COUNTS = {word: number for number, word in enumerate(_WORDS, 2)} | {'twice': 2}
+_COUNTS = {word: number for word, number in COUNTS.items() if number > 1}
 _NUMBER = re.compile(
     r'(?i)(?:(?<![\w.,\[°-])(?P<digits>-?\d+(?:\.\d+)?)(?!\.?\d|(?:st|nd|rd|th)\b)|'
     rf'\b(?P<word>{"|".join(_COUNTS)})\b)(?:[ -]?(?P<unit>{_UNIT})(?![\w²]))?(?!\w)',
@@ -34,7 +33,7 @@ _VIEW = r'(?:observations?|keyframes?|frames?|images?)'
 _REFS = re.compile(
     rf'(?i){_REF}(?:\s*(?:,\s*(?:and\s+)?|and\s+|or\s+|&\s*|to\s+|through\s+|until\s+|-\s*){_REF})*|'
     rf'\b(?:(?P<nth>{"|".join(_NTH)}|\d+(?=st|nd|rd|th)|{"|".join(_LAST)})(?:st|nd|rd|th)?'
-    rf'\s+{_VIEW}|{_VIEW}\s+(?:number\s+|no\.?\s*)?(?P<cardinal>\d+|{"|".join(_WORDS)}))\b',
+    rf'\s+{_VIEW}|{_VIEW}\s+(?:number\s+|no\.?\s*)?(?P<cardinal>\d+|{"|".join(_COUNTS)}))\b',
 )
 _RANGE = re.compile(r'(\d+)\]?\s*(?:to|through|until|-)\s*\[?(\d+)')
 _SIDE_AFTER = re.compile(

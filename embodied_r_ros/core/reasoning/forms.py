@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 YES_NO = re.compile(
     r'^(?:so|and|ok|okay|hey|please|tell me|can you tell me|do you know|um+|well)?[,\s]*(?:if\s+)?'
-    r'(?:is|are|was|were|do|does|did|have|has|had|am|r (?:you|u)|can you (?:still )?(?:see|spot)|'
-    r'could you see|any|'
+    r'(?:is|are|was|were|do|does|did|have|has|had|am|r (?:you|u)|any|'
+    r'(?:can|could) (?:you|u|i|we) (?:still |even |also |ever )?(?:see|spot|make out)|'
     r'would|will|isn.t|aren.t|didn.t)\b'
 )
 # What asks first in a question that does not begin with it: "in this run, did you ...".
@@ -42,6 +42,9 @@ _NUMBER = re.compile(
 _LENGTH = re.compile(
     r'\b(?:far|distance|long|close|near|cm|met(?:er|re)s?|m|feet|ft|foot|yards?|inch(?:es)?)\b'
 )
+_TIME = re.compile(
+    r'\b(?:for how long|how long\b.*\b(?:take|took|wait|stay|look)|how much time)\b'
+)
 _NAME = re.compile(
     r'^(?:(?:so|and|ok|hey|hi|please|now|then|tell me|say)[ ,]+)*'
     r'(?:what|which|who)(?: (?:is|are|was|were|else|thing|object|one|did you see|do you see|'
@@ -50,6 +53,12 @@ _NAME = re.compile(
 _OF_PLACE = re.compile(
     r'\b(?:way|direction|side|position|place|location|heading|bearing|clock|route|path|colou?rs?)\b'
 )
+
+
+def dimension_of(question: str) -> str:
+    """The dimension of the number that a question wants; empty: it does not say."""
+    unit = unit_in(question)
+    return 'time' if _TIME.search(question) else unit.dimension if unit else ''
 
 
 def is_of_length(question: str) -> bool:
@@ -92,7 +101,7 @@ def asks_yes_no(part: str, options: Sequence[str]) -> bool:
     first = _FIRST_ASKING.search(part)
     is_inner = first is not None and bool(first['verb'])
     is_tag = bool(STATEMENT.search(part)) or (
-        first is None and bool(_TAG.search(part) or _TOLD.match(part))
+        first is None and bool(_TAG.search(part) or (_TOLD.match(part) and not unit_in(part)))
     )
     return bool(YES_NO.match(part)) or is_inner or is_tag or _are_yes_no(options)
 

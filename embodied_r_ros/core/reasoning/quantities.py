@@ -145,7 +145,7 @@ _HEDGE = re.compile(
 )
 # After a number these begin another one, or take it back.
 _NO_TAIL = re.compile(
-    r'\d|[<>?=]|\b(?:and|or|plus|minus|not|but|unknown|versus|vs|than|else|half|quarter|two|three|'
+    r'\d|[<>?=]|\b(?:and|or|plus|minus|not|but|unknown|versus|vs|than|else|half|quarters?|two|three|'
     r'four|five|six|seven|eight|nine|ten|eleven|twelve|hundred|thousand|dozen)\b',
     re.IGNORECASE,
 )
@@ -269,6 +269,37 @@ def _sum(parts: list[Quantity]) -> Quantity | None:
     sign = math.copysign(1.0, first.value)
     base = first.base() + sign * sum(part.base() for part in parts[1:])
     return Quantity(base / first.factor, first.dimension, first.factor)
+
+
+_WORDS = re.findall(r'\w+', 'none one two three four five six seven eight nine ten eleven twelve')
+COUNTS = {word: number for number, word in enumerate(_WORDS)} | {'twice': 2}
+_COUNT = re.compile(rf'\b(?:{"|".join(_WORDS)}|(?:half )?an?(?=\s+(?:{_NAMES})(?:\W|$)))\b')
+# What compares with a number: more unless it is less.
+_COMPARED = re.compile(
+    r'\b(?:(?P<less>less|fewer|closer|nearer|smaller|shorter|lower|under|below|within|at most)|'
+    r'more|over|above|beyond|at least|(?:farth|furth|high|tall|wid|long|bigg|larg)er)'
+    r'(?: than| about)* (?P<rest>\d.*)'
+)
+
+
+def in_digits(text: str) -> str:
+    """A text in lower case with its number words in digits.
+
+    >>> in_digits('less than a metre, or two')
+    'less than 1 metre, or 2'
+    """
+    return _COUNT.sub(lambda match: str(COUNTS.get(match[0], 0.5 if ' ' in match[0] else 1)), text)
+
+
+def limit_in(text: str) -> tuple[str, Quantity] | None:
+    """With what a text in lower case compares: 'less' or 'more', and a quantity; None: nothing.
+
+    >>> limit_in('are they less than a metre apart?')
+    ('less', Quantity(value=1.0, dimension='length', factor=1.0))
+    """
+    match = _COMPARED.search(in_digits(text))
+    read = _leading_quantity(match['rest']) if match else None
+    return ('less' if match['less'] else 'more', read[0]) if match and read else None
 
 
 _ASKED_UNIT = re.compile(rf'(?:\bin|\bhow many|\bwhat|[(\[])\s+{_UNIT.pattern}', re.IGNORECASE)

@@ -3,8 +3,8 @@
 
 The kind comes from sentence embeddings (the static ones of WordLlama, 16 MB, 0.1 ms a sentence):
 the most similar of the sentences in kinds.yaml, among the kinds of which a word stands in the
-question. Names come from the scene. It is careful, not clever: where two kinds are equally near,
-or the names do not fit, the reading has a doubt, and nothing is computed.
+question. Names come from the scene. It is careful, not clever: where the names do not fit, the
+reading has a doubt, and nothing is computed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.core.reasoning.forms import asks_yes_no, STATEMENT, unit_of, YES_NO
+from embodied_r_ros.core.reasoning.quantities import in_digits, limit_in, quantity_in
 from embodied_r_ros.core.scene.memory import COMMON_WORDS
 from embodied_r_ros.core.scene.names import find_names, Name, SHAPE_NAMES
 from embodied_r_ros.core.scene.tools import ROBOT, START, WAY
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _FAIR = 0.4  # least similarity to a sentence of the kind
-_TWIN = 0.02  # two kinds that differ by less are equally near
 _MARGIN = 0.1  # a kind that is less similar than the best by more is not meant
 _MOST_CHARS = 1000
 _NEAR_CHARS = 8
@@ -50,7 +50,7 @@ _QUESTION = (
 )
 _NEXT = re.compile(rf'\?+\s*(?:and\s+)?(?={_QUESTION}\b)|(?:,\s*|\s+)and\s+(?={_QUESTION}\b)')
 _SENTENCE = re.compile(r'(?<=[.!:])\s+')
-_START = re.compile(
+START_WORDS = re.compile(
     r'\b(?:start(?:ed|ing)?|beginning|began|begin|origin|came from|home|set off)\b'
 )
 _FIRST_VIEW = re.compile(
@@ -63,24 +63,40 @@ _NOT_SAID = {
         r'^where|where is|^what is|^in which direction did you start|once|twice|never|^who|'
         r'(?:what|which) (?:objects?|things?|items?)|how many|only|both'
     ),
-    'moving': r'clos\w+|near\w*|far\w*|sidew\w+|which',
+    'moving': r'straight|all the time|always|whole|clos\w+|near\w*|far\w*|sidew\w+|which',
     'first_turn': r'once|twice|never',
     'nearest': r'ever|leftmost|rightmost',
+    'visited': r'clos\w+|near\w*',
     'way': (
-        r'^which|shortest|closest|one|apart|between|climb\w*|lift\w*|revers\w*|sideways|crow|'
+        r'time|^which|shortest|closest|one|apart|between|climb\w*|lift\w*|revers\w*|sideways|crow|'
         r'straight line|from (?:the )?(?:start|place|where)|above|ground'
     ),
     'turn': r'(?<!at )first|last|earliest|(?:just|only) once|once or|twice|never',
+    'closer': r'leftmost|rightmost',
     'order': r'left|right(?! order)|how (?:many|long|much)|out of|disappear\w*|vanish\w*',
     'there': r'^(?:where|how|which|what|when|in which)',
-    'size': r'seconds?|time|view',
+    'size': r'seconds?|time|view|take|above|floor|ground',
     'things': r'out of|never|side|least|far|near\w*|clos\w+|slid\w*|rotat\w+|turn\w*',
     'where': r'your start\w*|you start|^what is (?:at|on|to|beside|behind)',
     'displacement': (
         r'higher|lower|which way|head|return|turn\w*|look\w*|fac(?:e|es|ed|ing)|heading|view'
     ),
-    'distance': r'which direction|which of|space',
+    'distance': r'which direction|which of|space|(?<!you )(?:mov|shift|push|slid|roll)\w*',
+    'raised': (
+        r'near\w*|clos\w+|next|beside|between|under|inside|how|when|where|colou?rs?|left|right|'
+        r'still|always|all the time|first|last|than (?:a|\d+|two|three) m\w*'
+    ),
+    'moved': (
+        r'^where|direction|how|when|which way|towards?|colou?r|'
+        r'(?:did|do|have|has|are|were|was|is) (?:you|u|we|i|it|the (?:camera|robot|drone))'
+    ),
 }
+# What asks for what stands somewhere, and not for what is done or written there.
+_STANDS = re.compile(
+    r'\b(?:which|name)\b|\bwhat (?:thing|object)?s?\s*(?:is |are )?(?:up |there |\w+ing )*'
+    r'(?:on|shares?|\w+s on)\b'
+)
+FLOOR = re.compile(r'\b(?:floor|ground)\b')
 _FACING = re.compile(r'\bfac(?:e|es|ing)|look(?:s|ing)? (?:at|towards?)\b')
 _STEPS = re.compile(r'(?:^|\s)\d+\.\s')
 _FARTHEST = re.compile(r'\b(?:farthest|furthest|most distant|farther|further|far away(?:est)?)\b')
@@ -91,8 +107,8 @@ _AT_START = re.compile(
     r'took off|looked)|first (?:opened|looked))\b'
 )
 _AT_SIGHT = re.compile(
-    r'\b(?:pop(?:ped|s) up|appear(?:ed|s)?|c[ao]mes? into (?:view|sight|the picture|the frame)|'
-    r'turn(?:ed|s) up|show(?:ed|s)? up|first (?:seen|saw|see|spotted)|'
+    r'\b(?:pop(?:ped|s)? up|appear(?:ed|s)?|c[ao]mes? into (?:view|sight|the picture|the frame)|'
+    r'turn(?:ed|s)? up|show(?:ed|s)? up|first (?:seen|saw|see|spotted)|'
     r'(?:first )?(?:saw|spotted|noticed))\b'
 )
 _THEN_TOOLS = frozenset({'beside', 'things', 'where', 'nearest', 'count', 'distance'})
@@ -108,23 +124,33 @@ _SIDES = {
     'behind': 'behind|at (?:my|your|the|our) back|back of',
 }
 CLOCK = re.compile(r"\bo'?\s?clock\b|\bclock (?:direction|position|face)\b")
-_NEAR = re.compile(r'\b(?:next to|near|beside|close (?:to|together))\b')
+_NEAR = re.compile(r'\b(?:next to|near|beside|close (?:to|together|by))\b')
 _EVER_NEAR = re.compile(
     r'\b(?:clos|near)(?:est|e?r?)\b.*\b(?:ever|c[ao]me|got|get|went|were|pass\w*)\b|'
-    r'\b(?:ever|c[ao]me|got|get|went|were|pass\w*)\b.*\b(?:closest|nearest)\b'
+    r'\b(?:ever|c[ao]me|got|get|went|were|pass\w*)\b.*\b(?:clos|near)(?:est|e?r?)\b'
 )
 _EITHER = re.compile(r'\b(?:closer|nearer) to\b.*\bor\b')
 _BESIDE = re.compile(r'\b(?:(?:left|right)\b.{0,24}?)+\b(?:of|from|than)\b')
+_AGO = re.compile(r'\b(?:ago|since|before|until|till)\b')
+_FURTHER = re.compile(
+    r'\b(?:more|f[au]rther|f[au]rthest|most)(?: (?:to|on))?(?: the| your)? (?P<side>left|right)\b|'
+    r'\b(?P<most>left|right) ?most\b'
+)
 _LARGER = re.compile(r'\b(?P<word>tall|high|long|wid|broad|bigg|larg)e?(?:er|r|est|st)\b')
 _DIMENSION_OF = {'tall': 'height', 'high': 'height', 'wid': 'width', 'broad': 'width'}
+_RECORDING = r'(?:clip|video|film|recording|footage|flight)'
 _DURATION = re.compile(
-    r'\b(?:how (?:long|many (?:seconds|minutes)) .*|(?:duration|length) of (?:the|this|your) )'
-    r'\b(?:clip|video|film|recording|footage|flight)\b'
+    rf'\bhow (?:long\b.*\b{_RECORDING}|(?:long|many)\b.*\b(?:sec(?:ond)?s?|min(?:ute)?s?))\b|'
+    rf'\bhow much time\b|\b(?:duration|length) of (?:the|this|your) {_RECORDING}\b'
 )
+_PART = re.compile(  # what is no duration of it all
+    r'\b(?:ago|until|till?|before|after|since|when|while|first|still|st[ao]\w+|turn\w*|mov\w+|'
+    r'each|per|between|s[ea][ew]n?|view|in|into|last (?!in\b)\w+)\b(?! sec)'
+)
+_FROM_START = re.compile(r'\b(?:sec(?:ond)?s? in(?:to)?|(?:at )?(?:what|which) (?:second|time))\b')
 _NOW = re.compile(r'\b(?:still|now)\b')
-_IN_VIEW = re.compile(r'\b(?:see|view|sight|visible|picture|frame)\b')
+_IN_VIEW = re.compile(r'\b(?:see\w*|view|sight|visible|picture|frame)\b')
 _TILTS = {'tilted': r'\btilt', 'rolled': r'\broll(?:ed)?\b|\btip(?:ped)? over\b'}
-_MORE_DEG = re.compile(r'\b(?P<way>less|under|more|over)(?: than)? (?P<number>\d+) ?(?:°|deg)')
 _TURNS = {
     'left': r'left|(?:anti|counter)[- ]?clockwise',
     'right': r'right|(?<!anti)(?<!counter)(?<!-)clockwise',
@@ -139,12 +165,8 @@ _MOVES = {
 }
 _SHIFT = re.compile(r'\b(?:sidew\w+|slid\w*|strafe\w*|shuffl\w+|drift\w*|(?:back|for)wards?)\b')
 TURNING = re.compile(r'\b(?:turn\w*|rotat\w*|spin\w*|spun|veer\w*)\b')
-_LESS = re.compile(
-    r'\b(?P<way>less|closer|nearer|under|within|more|farther|further|over|at least|at most)'
-    r'(?: than)? (?P<number>\d+(?:\.\d+)?|one|two|three|four|five|ten) '
-    r'(?P<unit>m|met(?:er|re)s?|feet|ft|foot|cm)\b'
-)
-_NUMBERS = {'one': 1, 'two': 2, 'three': 3, 'four': 4, 'five': 5, 'ten': 10}
+# Of what a number of each tool is; of the others it is a length.
+_NUMBERS_OF = {'count': '', 'turn': 'angle', 'seen': 'time', 'duration': 'time'}
 _COLOUR = '|'.join(sorted(COLOUR_WORDS))
 _ANYTHING = re.compile(rf'\b(any|some)thing ({_COLOUR})\b')
 _SHORT = re.compile(r"\b(where|what|who|when|how)'?s\b")
@@ -165,13 +187,16 @@ _WITHOUT_THINGS = frozenset(
 )
 _MORE = re.compile(
     r'\b(?P<way>more than|at least|over|fewer than|less than|exactly|only|just)?\s*'
-    r'\b(?P<number>\d+|one|two|three|four|five|ten)\s+$'
+    r'\b(?P<number>\d+)\s+$'
 )
 _REPEATED = re.compile(r'\b(?:twice|times|often|again|bigger|smaller|taller|larger|same)\b')
 BEFORE_OR_AFTER, SINCE_START, LEFT_OR_RIGHT = 'before or after', 'since start', 'left or right'
 NEAR, EITHER, LARGEST, EVER = 'near', 'either', 'largest', 'ever'  # what some questions want
 _BEYOND = frozenset({BEFORE_OR_AFTER, EITHER, LARGEST, EVER})
-_NEW_TOOLS = frozenset({'beside', 'duration'})  # which the compact form does not have
+_NEW_TOOLS = frozenset(
+    {'beside', 'duration', 'moved', 'raised'}
+)  # which the compact form does not have
+NO_TOOL = 'I can only tell what was seen, where it is, and how I moved'
 MISREAD = 'the reading '  # begins a doubt where calls of a model do not fit the words
 BEFORE, AFTER = r'\b(?:before|sooner|earlier)\b', r'\b(?:after|later)\b'
 _BEFORE_OR_AFTER = re.compile(rf'{BEFORE}.*\bor {AFTER}|{AFTER}.*\bor {BEFORE}')
@@ -209,7 +234,7 @@ class Reading:
     calls: tuple[Call, ...] = ()
     form: Form = Form.TEXT
     wanted: str = ''  # of yes or no: the side, name or word that makes it yes
-    # Likewise: 'less' or 'more' than so many metres, things, or degrees of a turn.
+    # Likewise: 'less' or 'more' than so many metres, seconds, things, or degrees of a turn.
     limit: tuple[str, float] | None = None
     names: tuple[Name, ...] = ()
     moment: str = ''  # of which it is asked: the start, or a thing whose first sight; empty: now
@@ -385,11 +410,15 @@ def moment_of(part: str, reading: Reading) -> str:
     return str(reading.calls[0].arguments['name']) if is_sight else ''
 
 
+def _asks(sentence: str) -> bool:
+    return bool(YES_NO.match(sentence) or re.search(rf'\b{_QUESTION}\b', sentence))
+
+
 def _parts(text: str) -> list[str]:
     """The questions in a text. What only orders an answer is none."""
     sentences = _SENTENCE.split(text)
     asked = [one for one in sentences if '?' in one or re.match(rf'{_QUESTION}\b', one)]
-    if asked and not _STEPS.search(text):
+    if any(map(_asks, asked)) and not _STEPS.search(text):
         is_short = len(_LETTERS.findall(' '.join(asked))) < _SHORT_QUESTION
         told = [one for one in sentences if one not in asked and (is_short or find_names(one, ()))]
         text = ' '.join([*told, *asked])
@@ -433,21 +462,15 @@ class _Reader:
         return self._meant(kinds_of(masked.strip(' ?.!')))
 
     def _meant(self, ranked: Sequence[tuple[str, float]]) -> Reading:
-        """The reading by the most similar kind that fits; a doubt where two are equally near."""
-        near = [(k, score) for k, score in ranked if score >= ranked[0][1] - _MARGIN]
+        """The reading by the most similar kind that fits."""
+        near = [kind for kind, score in ranked if score >= ranked[0][1] - _MARGIN]
         readings = [
-            (score, replace(self._unknown_noun(kind) or getattr(self, f'_{kind}')(), kind=kind))
-            for kind, score in near
+            replace(self._unknown_noun(kind) or getattr(self, f'_{kind}')(), kind=kind)
+            for kind in near
         ]
-        valid = [(score, reading) for score, reading in readings if not reading.doubt]
-        if not valid:
-            doubts = [reading.doubt for _, reading in readings]
-            return self._doubt(doubts[0] if doubts else 'I do not understand the question')
-        (best, first), *others = valid
-        twins = [reading for score, reading in others if score > best - _TWIN]
-        if any(reading.calls != first.calls for reading in twins):
-            return self._doubt('the question can be read in two ways')
-        return first
+        doubt = readings[0].doubt if readings else 'I do not understand the question'
+        valid = (reading for reading in readings if not reading.doubt)
+        return next(valid, self._doubt(doubt))
 
     def _unknown_noun(self, kind: str) -> Reading | None:
         """A doubt where a question about things has a noun that nothing knows."""
@@ -457,7 +480,9 @@ class _Reader:
             start, word = match.start(1), match[1]
             end = start + len(word) + _NEAR_CHARS  # adjectives may stand before a name
             is_name = any(name.start < end and start < name.end for name in self.names)
-            if not is_name and word not in COMMON_WORDS and word not in _kinds().known:
+            quantity = quantity_in(f'1 {word}')
+            is_known = word in COMMON_WORDS or word in _kinds().known
+            if not (is_name or is_known or (quantity and quantity.dimension)):
                 return self._doubt(f'I do not know the word {word!r}')
         return None
 
@@ -466,6 +491,11 @@ class _Reader:
 
     def _made(self, calls: Sequence[Call], form: Form, **fields: Any) -> Reading:
         is_open_too = fields.pop('open_too', False)
+        limit = limit_in(self.text) if self.is_yes_no and form is Form.NUMBER else None
+        first = calls[0].arguments.get('what', calls[0].tool)
+        if limit and limit[1].dimension == _NUMBERS_OF.get(first, 'length'):
+            calls, form, is_angle = list(map(replace_unit, calls)), Form.YES_NO, first == 'turn'
+            fields['limit'] = (limit[0], limit[1].value if is_angle else limit[1].base())
         if self.is_yes_no and form is not Form.YES_NO and not is_open_too:
             return self._doubt('yes or no does not follow from what I can compute')
         return Reading(self.text, '', tuple(calls), form, names=tuple(self.names), **fields)
@@ -495,11 +525,13 @@ class _Reader:
             blanks = ' '.join(_blanks(self.text))
             made = self._made([call], Form.PLACE, open_too=True, wanted=blanks)
             return replace(made, kind='route')
-        if not words and _DURATION.search(self.text):
+        limit = limit_in(self.text) if self.is_yes_no else None
+        is_time = _DURATION.search(self.text) or (limit and limit[1].dimension == 'time')
+        if not words and is_time and not _PART.search(self.text):
             return replace(self._made([self._call('duration')], Form.NUMBER), kind='duration')
-        side, facing_at = _BESIDE.search(self.text), _FACING.search(self.text)
-        if side and len(words) == 2 and self._names_around(side):
-            return self._beside(side)
+        if len(words) == 2 and (beside := self._beside()):
+            return replace(beside, kind='beside')
+        facing_at = _FACING.search(self.text)
         return self._by_stance(facing_at) if facing_at and len(words) >= 3 else None
 
     def _by_stance(self, facing_at: re.Match[str]) -> Reading:
@@ -514,21 +546,19 @@ class _Reader:
         call = self._call('where', name=item.text, at=who.text, facing=front.text)
         return replace(self._side_of(call), kind='stance')
 
-    def _names_around(self, side: re.Match[str]) -> bool:
-        first, second = self.names
-        return first.end <= side.start() and side.end() <= second.start
-
-    def _beside(self, side: re.Match[str]) -> Reading:
-        """On which side of one thing another one is, as the camera saw both."""
-        first, second = self._words
-        call = self._call('beside', a=first, b=second)
+    def _beside(self) -> Reading | None:
+        """On which side of one thing another one is, or which is more on a side, as seen."""
+        (first, second), side = self.names, _BESIDE.search(self.text)
+        call = self._call('beside', a=first.text, b=second.text)
+        further = _FURTHER.search(self.text)
+        if further and not self.is_yes_no:
+            return self._made([call], Form.NAME, wanted=further['side'] or further['most'])
+        if not (side and first.end <= side.start() and side.end() <= second.start):
+            return None
         sides = set(re.findall(r'left|right', side[0]))
-        reading = self._made(
-            [call], Form.YES_NO if self.is_yes_no and len(sides) == 1 else Form.PLACE,
-            wanted=sides.pop() if self.is_yes_no and len(sides) == 1 else LEFT_OR_RIGHT,
-            open_too=True,
-        )  # fmt: skip
-        return replace(reading, kind='beside')
+        is_of_one = self.is_yes_no and len(sides) == 1
+        form, wanted = (Form.YES_NO, sides.pop()) if is_of_one else (Form.PLACE, LEFT_OR_RIGHT)
+        return self._made([call], form, wanted=wanted, open_too=True)
 
     def _side_of(self, call: Call) -> Reading:
         sides = [side for side, word in _SIDES.items() if re.search(rf'\b(?:{word})\b', self.text)]
@@ -570,13 +600,12 @@ class _Reader:
         if _REPEATED.search(self.text) or re.search(r'\bstill\b', self.text):
             return self._doubt('how often, or compared with what, I cannot tell')
         calls = [self._call('count', name=word) for word in self._words]
-        number = _MORE.search(self.text[: self.names[0].start])
+        number = _MORE.search(in_digits(self.text[: self.names[0].start]))
         self.is_yes_no = True
         if number is None:
             return self._made(calls, Form.YES_NO)
-        count = float(_NUMBERS.get(number['number'], 0) or number['number'])
         way = {'more than': 'more', 'over': 'more', 'fewer than': 'less', 'less than': 'less'}
-        limit = (way.get(number['way'] or '', number['way'] or 'exactly'), count)
+        limit = (way.get(number['way'] or '', number['way'] or 'exactly'), float(number['number']))
         return self._made(calls, Form.YES_NO, limit=limit)
 
     def _colour(self) -> Reading:
@@ -589,12 +618,12 @@ class _Reader:
         if not self.names:
             return (
                 self._back()
-                if _START.search(self.text)
+                if START_WORDS.search(self.text)
                 else self._doubt('I do not know that thing')
             )
         if not self._are_joined():
             return self._doubt('where what is, seen from where, is not clear')
-        at = START if _START.search(self.text) else ''
+        at = START if START_WORDS.search(self.text) else ''
         calls = [self._call('where', name=word, at=at) for word in self._words]
         return self._made(calls, Form.PLACE)
 
@@ -602,6 +631,8 @@ class _Reader:
         sides = [side for side, word in _SIDES.items() if re.search(rf'\b(?:{word})\b', self.text)]
         if not self.names and len(sides) == 1 and not self.is_yes_no:
             return self._made([self._call('things', scope=sides[0])], Form.LIST)
+        if not self.names and sides and START_WORDS.search(self.text):
+            return self._side_of(self._call('where', name=START))
         is_what = re.match(r'(?:so |and )?(?:what|which)', self.text)
         if len(self.names) != 1 or (is_what and not self.options):
             return self._doubt('which thing is meant is not clear')
@@ -609,27 +640,18 @@ class _Reader:
 
     def _distance(self) -> Reading:
         words = self._words
-        if _START.search(self.text) and not words:
+        if START_WORDS.search(self.text) and not words:
             return self._displacement()
         if not words:
             return self._doubt('between what is not clear')
-        other = words[1] if len(words) > 1 else START if _START.search(self.text) else ''
+        other = words[1] if len(words) > 1 else START if START_WORDS.search(self.text) else ''
         is_ever = not other and bool(_EVER_NEAR.search(self.text))
         call = self._call('distance', a=words[0], b=WAY if is_ever else other, unit=self.unit)
         if len(words) > 2:
             return self._doubt('between which two things is not clear')
-        if self.is_yes_no and not is_ever:
-            return self._compared(call)
-        return self._made([call], Form.NUMBER, wanted=EVER if is_ever else '')
-
-    def _compared(self, call: Call) -> Reading:
-        """Whether something is nearer or farther than a number."""
-        match = _LESS.search(self.text)
-        if not match and _NEAR.search(self.text):
+        if self.is_yes_no and not limit_in(self.text) and _NEAR.search(self.text):
             return self._made([replace_unit(call)], Form.YES_NO, wanted=NEAR)
-        if not match:
-            return self._doubt('how near is near is not said')
-        return self._made([replace_unit(call)], Form.YES_NO, limit=_limit_of(match))
+        return self._made([call], Form.NUMBER, wanted=EVER if is_ever else '')
 
     def _nearest(self) -> Reading:
         words, listed = self._words, self._of_options
@@ -640,12 +662,14 @@ class _Reader:
         if len(after) > 1:
             return self._doubt('what is compared with what is not clear')
         to = after[0].text if after else ROBOT
-        if _START.search(self.text) and to == ROBOT:
+        if START_WORDS.search(self.text) and to == ROBOT:
             to = START
         among = [word for word in words if word != to] or listed
         if self.is_yes_no and len(words) == 2 and _NEAR.search(self.text):
             call = self._call('distance', a=words[0], b=words[1])
             return self._made([call], Form.YES_NO, wanted=NEAR)
+        if len(among) == 1 and to == ROBOT and len(labels := self.names[0].labels) > 1:
+            among = list(labels)  # of several things of one name
         if len(among) == 1 or self.is_yes_no:
             return self._doubt('what is compared with what is not clear')
         call = self._call('nearest', to=to, among=among, farthest=farthest)
@@ -696,15 +720,19 @@ class _Reader:
         return self._made([self._call('floor_area', unit=self.unit)], Form.NUMBER)
 
     def _seen(self) -> Reading:
-        if not self.names:
+        is_while = re.search(r'\bhow long\b', self.text) and not _AGO.search(self.text)
+        if not self.names or is_while:
             return self._doubt('I do not know that thing')
         is_first = _FIRST.search(self.text) or _AT_SIGHT.search(self.text)
         sight = 'first' if is_first and not _LAST.search(self.text) else 'last'
         call = self._call('seen', name=self._words[0], sight=sight)
         if self.is_yes_no and _NOW.search(self.text) and _IN_VIEW.search(self.text):
             return self._made([call], Form.YES_NO)
-        if sight == 'first' and not re.search(r'\bago\b', self.text):
+        is_from_start = sight == 'first' or _FROM_START.search(self.text)
+        if is_from_start and not re.search(r'\bago\b', self.text):
             return self._made([call], Form.NUMBER, wanted=SINCE_START)
+        if not (_AGO.search(self.text) or _LAST.search(self.text) or 'when' in self.text):
+            return self._doubt('since when is not clear')
         return self._made([call], Form.NUMBER)
 
     def _order(self) -> Reading:
@@ -731,14 +759,13 @@ class _Reader:
         if self.names:
             return self._doubt('of which turn it is asked is not clear')
         call, sides = self._call('motion', what='turn'), self._sides_of_turn()
-        wanted = sides[0] if len(sides) == 1 else ''
+        is_than = len(sides) == 2 and self.is_yes_no and re.search(r'\bthan\b', self.text)
+        wanted = min(sides, key=self.text.find) if is_than or len(sides) == 1 else ''
         if not self.is_yes_no and re.search(r'\bhow (?:much|many|far)\b|\bdeg', self.text):
             wanted = 'both' if re.search(r'\bboth\b', self.text) else wanted
             return self._made([call], Form.NUMBER, wanted=wanted)
-        more = _MORE_DEG.search(self.text)
-        if self.is_yes_no and more:
-            way = 'less' if more['way'] in ('less', 'under') else 'more'
-            return self._made([call], Form.YES_NO, limit=(way, float(more['number'])))
+        if self.is_yes_no and limit_in(self.text) and TURNING.search(self.text):
+            return self._made([call], Form.NUMBER)
         wanted = 'same' if re.search(r'\bsame (?:way|direction)\b', self.text) else wanted
         if self.is_yes_no and wanted:
             return self._made([call], Form.YES_NO, wanted=wanted)
@@ -759,20 +786,20 @@ class _Reader:
         return self._made([call], Form.PLACE, open_too=is_open)
 
     def _way(self) -> Reading:
-        if self.names or self.is_yes_no:
+        if self.names or (self.is_yes_no and not limit_in(self.text)):
             return self._doubt('which way is meant is not clear')
         return self._made([self._call('motion', what='way', unit=self.unit)], Form.NUMBER)
 
     def _displacement(self) -> Reading:
-        if self.names or not (self.is_yes_no or _START.search(self.text)):
+        if self.names or not (self.is_yes_no or START_WORDS.search(self.text)):
             return self._doubt('which way is meant is not clear')
         call = self._call('motion', what='displacement', unit=self.unit)
         if self.options and any(
             re.search(rf'\b(?:{word})\b', self.text) for word in _SIDES.values()
         ):
             return self._made([self._call('where', name=START)], Form.PLACE, open_too=True)
-        if self.is_yes_no and (match := _LESS.search(self.text)):
-            return self._made([call], Form.YES_NO, limit=_limit_of(match))
+        if self.is_yes_no and limit_in(self.text):
+            return self._made([call], Form.NUMBER)
         if self.is_yes_no:
             return self._made([call], Form.YES_NO, wanted='back')
         is_number = re.search(r'\b(?:far|distance|met\w+|feet|ft|many|much)\b', self.text)
@@ -796,6 +823,34 @@ class _Reader:
 
     def _directions(self) -> list[str]:
         return directions_in(self.text)
+
+    def _moved(self) -> Reading:
+        if len(self.names) > 1:
+            return self._doubt('which thing is meant is not clear')
+        call = self._call('moved', name=''.join(self._words))
+        is_still = re.search(r'\b(?:stay\w*|still|kept|keep|same)\b', self.text)
+        if self.is_yes_no or (self.names and not self.options):
+            return self._made([call], Form.YES_NO, wanted='still' if is_still else 'moved')
+        return self._made([call], Form.NAME)
+
+    def _raised(self) -> Reading:
+        on = re.compile(r'\b(?:on|shares?)\s+(?:(?:top of )?(?:the|an?|that|its)\s+)?(?:\w+\s+)?$')
+        is_it = re.search(r'\bon (?:it|that)\b', self.text)
+        below = [
+            n for n in self.names if on.search(self.text[: n.start]) or (is_it and not n.labels)
+        ]
+        names = [name.text for name in self.names if name not in below]
+        is_floor = bool(FLOOR.search(self.text))
+        is_said = below or is_floor or re.search(r'\b(?:higher up|highest)\b', self.text)
+        is_open = is_floor and not (self.is_yes_no or self.options)
+        is_asked = self.is_yes_no or _STANDS.search(self.text)
+        if any(name.labels for name in below) or is_open or not (is_said and is_asked):
+            return self._doubt('what stands on what is not clear')
+        call = self._call('raised', among=names or self._of_options)
+        if self.is_yes_no and not self.options:
+            return self._made([call], Form.YES_NO)
+        is_list = re.search(r'^what|\bare\b', self.text)
+        return self._made([call], Form.LIST if is_list else Form.NAME, open_too=True)
 
     def _moving(self) -> Reading:
         if self.names:
@@ -821,8 +876,9 @@ class _Reader:
         if re.search(r'\b(?:lower|los[et]\w*)\b', self.text):
             words.append('down')
         call = self._call('motion', what='height', unit=self.unit)
-        if re.search(r'\bhow (?:many|much|far)\b', self.text):
-            self.is_yes_no = False
+        is_number = re.search(r'\bhow (?:many|much|far)\b', self.text)
+        if is_number or limit_in(self.text):
+            self.is_yes_no = not is_number
             return self._made([call], Form.NUMBER)
         if self.is_yes_no and len(set(words)) == 1:
             return self._made([call], Form.YES_NO, wanted=words[0])
@@ -856,15 +912,7 @@ class _Reader:
         return self._made([self._call('visited', among=words)], form)
 
     def _none(self) -> Reading:
-        return self._doubt('I can only tell what was seen, where it is, and how I moved')
-
-
-def _limit_of(match: re.Match[str]) -> tuple[str, float]:
-    """What `_LESS` matched: 'less' or 'more', and metres."""
-    number = float(_NUMBERS.get(match['number'], 0) or match['number'])
-    factor = {'f': 0.3048, 'c': 0.01}.get(match['unit'][0], 1.0)
-    is_less = match['way'] in {'less', 'closer', 'nearer', 'under', 'within', 'at most'}
-    return 'less' if is_less else 'more', number * factor
+        return self._doubt(NO_TOOL)
 
 
 def is_order(question: str) -> bool:
@@ -873,8 +921,9 @@ def is_order(question: str) -> bool:
 
 
 def replace_unit(call: Call) -> Call:
-    """The same call, in metres."""
-    return Call(call.tool, {**call.arguments, 'unit': 'm'})
+    """The same call, in metres where it is of a length."""
+    is_length = call.tool not in _NUMBERS_OF and call.arguments.get('what') != 'turn'
+    return Call(call.tool, {**call.arguments, 'unit': 'm'}) if is_length else call
 
 
 def goal_of_order(reading: Reading) -> Reading:

@@ -64,6 +64,8 @@ from embodied_r_ros.core.reasoning.saying import (
     answer_by_tools,
     answer_readings,
     combine_readings,
+    holds,
+    is_doubtful,
     ToolAnswer,
     with_check,
     with_tool_answer,
@@ -89,6 +91,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.core.chat.protocol import FunctionCall, TokenAlternatives
     from embodied_r_ros.core.reasoning.question import Listener, Look
+    from embodied_r_ros.core.reasoning.reading import Call
     from embodied_r_ros.core.scene.map_text import MapText
     from embodied_r_ros.core.types.answers import FocusText
     from embodied_r_ros.core.types.deltas import SemanticDelta
@@ -498,19 +501,44 @@ class Reasoner:
             msg = 'this model reads questions into calls of tools: it knows no images and no arm'
             raise Refusal(RefusalCode.MODEL, msg, draft)
         scene = Scene(pending.deltas, question.scene_map, now_ns=draft.observation_stamp_ns)
+        draft, calls, read = self._read_calls(step, end, pending, draft, scene)
+        least = self._config.least_confidence
+        if is_doubtful(read, draft.confidence, least):
+            with suppress(Refusal):
+                second = self._read_calls(step, end, pending, draft, scene, without=calls[:1])
+                is_other = second[1] != calls  # a server may take no grammar
+                if is_other and holds(read, second[2], second[0].confidence):
+                    least = 0.0
+                    draft, _, read = (draft, calls, read) if read.is_known else second
+        other = self._found(question, scene) if self._config.check else None
+        answer, check, reason = combine_readings(read, other, draft.confidence, least)
+        done = with_tool_answer(draft, answer, draft.freshness, check)
+        return replace(done, check_reason=done.check_reason or reason)
+
+    def _read_calls(
+        self,
+        step: ChatStep,
+        end: int,
+        pending: _PendingQuestion,
+        draft: Answer,
+        scene: Scene,
+        *,
+        without: Sequence[Call] = (),
+    ) -> tuple[Answer, tuple[Call, ...], ToolAnswer]:
+        """Have a model write calls of other tools than some, and run them.
+
+        Raises:
+            Refusal: It gave no calls that can be read.
+        """
+        question = pending.question
         labels = labels_to_list(question.text, question.options, scene)
-        draft, generation = self._generate_calls(step, end, pending, draft, labels)
+        draft, generation = self._generate_calls(step, end, pending, draft, labels, without)
         calls = parse_calls(generation.text, labels)
         if calls is None:
             message = f'the completion is no call of a tool: {generation.text[-80:]!r}'
             raise Refusal(RefusalCode.FORMAT, message, draft)
         readings = read_calls(question.text, question.options, scene.labels, calls)
-        read = answer_readings(readings, question.options, scene)
-        other = self._found(question, scene) if self._config.check else None
-        least = self._config.least_confidence
-        answer, check, reason = combine_readings(read, other, draft.confidence, least)
-        done = with_tool_answer(draft, answer, draft.freshness, check)
-        return replace(done, check_reason=done.check_reason or reason)
+        return draft, calls, answer_readings(readings, question.options, scene)
 
     def _generate_calls(
         self,
@@ -519,6 +547,7 @@ class Reasoner:
         pending: _PendingQuestion,
         draft: Answer,
         labels: Sequence[str],
+        without: Sequence[Call],
     ) -> tuple[Answer, _Generation]:
         """Have a model write calls; the answer with what is known of them, and the text."""
         prompt = calls_prompt(pending.question.text, pending.question.options, labels)
@@ -526,7 +555,8 @@ class Reasoner:
         draft = replace(
             draft, prompt=prompt.user, prompt_sha256=prompt.sha256(), sampling=sampling, focus=()
         )
-        request = ChatRequest(prompt.messages(), sampling, None, grammar(labels), top_logprobs=1)
+        rules = grammar(labels, without)
+        request = ChatRequest(prompt.messages(), sampling, None, rules, top_logprobs=1)
         generation = _Generation()
         with _refusing(lambda: replace(draft, completion=generation.text)):
             self._generate(step, end, pending, request, generation)

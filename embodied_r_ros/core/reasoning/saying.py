@@ -17,12 +17,18 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.reasoning.checks import check_completion
 from embodied_r_ros.core.reasoning.forms import (
     asks_yes_no,
+    dimension_of,
     is_of_length,
     unit_of,
     Wanted,
     wanted_by,
 )
-from embodied_r_ros.core.reasoning.quantities import compared_values, Quantity, quantity_in
+from embodied_r_ros.core.reasoning.quantities import (
+    compared_values,
+    in_digits,
+    Quantity,
+    quantity_in,
+)
 from embodied_r_ros.core.reasoning.reading import (
     AFTER,
     BEFORE,
@@ -30,11 +36,13 @@ from embodied_r_ros.core.reasoning.reading import (
     Call,
     CLOCK,
     directions_in,
+    FLOOR,
     Form,
     goal_of_order,
     LARGEST,
     MISREAD,
     NEAR,
+    NO_TOOL,
     read_question,
     Reading,
     SINCE_START,
@@ -52,9 +60,12 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.scene.tools import Result, Scene
     from embodied_r_ros.core.types.answers import Answer, Freshness
 
+_SECOND = 0.1  # probability of calls that were not the first choice, from which they count
+_MOVE = re.compile(r'^(?:turned |moved )?(?:to the )?')  # before the side of a move
 _DOUBTFUL = 0.3  # probability of calls, below which agreement may be chance
 _SURE = 0.75  # the same, from which calls are taken where the two readers disagree
 _LISTS = frozenset({'order', 'nearest', 'visited'})  # tools whose values are names
+_ALONE, _ELSE = 'read without a model alone: ', 'without a model the question reads so: '
 _ONE_READER = 'computed by tools; nothing checked how the question was read'
 _LEAST_COVERAGE = 0.9  # of the surroundings, from which what was not seen is not there
 _LEAST_NAMES = 3  # labels with a name, from which whoever perceives is taken to name things
@@ -200,7 +211,7 @@ def combine_readings(
         is_misread = any(reading.doubt.startswith(MISREAD) for reading in read.readings)
         is_beyond = other and all(reading.is_beyond for reading in other.readings)
         found = other if is_misread or is_beyond else None
-        reason = f'read without a model alone: {read.sentence}' if found else ''
+        reason = f'{_ALONE}{read.sentence}' if found else ''
         return found or read, Check.UNCHECKED, reason
     if other is None or not other.is_known:
         if confidence < least:
@@ -209,10 +220,16 @@ def combine_readings(
                            number=math.nan, sentence=sentence)  # fmt: skip
         return read, Check.UNCHECKED, 'only one of two readers understands the question'
     if _says_the_same(read, other):
-        is_sound = read.has_ground and not confidence < _DOUBTFUL
+        tools = [{result.tool for result in each.results} for each in (read, other)]
+        # Of two answers, two tools may give the same one by chance.
+        is_loose = read.text in ('yes', 'no') or read.text != other.text
+        is_chance = confidence < _DOUBTFUL or (is_loose and tools[0] != tools[1])
+        is_sound = read.has_ground and not is_chance
         return read, Check.VERIFIED if is_sound else Check.UNCHECKED, ''
-    if confidence >= _SURE:
-        return read, Check.UNCHECKED, f'without a model the question reads so: {other.sentence}'
+    if confidence < least or confidence >= _SURE:
+        taken, words = (other, _ALONE) if confidence < least else (read, _ELSE)
+        left = read if taken is other else other
+        return taken, Check.UNCHECKED, f'{words}{left.sentence}'
     reason = f'The question reads two ways. {read.sentence} {other.sentence} Which do you mean?'
     two = (read.text, other.text)
     nothing = ToolAnswer(
@@ -222,9 +239,28 @@ def combine_readings(
     return nothing, Check.UNCHECKED, 'the question reads two ways'
 
 
+def is_doubtful(read: ToolAnswer, confidence: float, least: float) -> bool:
+    """Whether a second reading may help: calls were improbable, or no tool answers so."""
+    if read.is_known:
+        return confidence < least
+    return any(reading.doubt and reading.doubt != NO_TOOL for reading in read.readings)
+
+
+def holds(read: ToolAnswer, second: ToolAnswer, confidence: float) -> bool:
+    """Whether a second reading, by other tools, gives the first answer, or a probable only one."""
+    if not second.is_known or read.is_known:
+        return second.is_known and _says_the_same(read, second)
+    is_any = second.results[0].arguments[:1] in (('any',), ('now',))  # that is too weak
+    return confidence >= _SECOND and not is_any
+
+
 def _says_the_same(read: ToolAnswer, other: ToolAnswer) -> bool:
     """Whether two answers are one, also where they call its things otherwise."""
-    if (read.option_index, read.text) == (other.option_index, other.text):
+    said = [
+        (a.option_index, {_MOVE.sub('', part) for part in a.text.split(', ')})
+        for a in (read, other)
+    ]
+    if said[0] == said[1]:
         return True
     computed, others = (
         [(result.tool, result.evidence) for result in each.results] for each in (read, other)
@@ -276,6 +312,9 @@ def say(
     lacking = [result for result in results if not result.is_known]
     if lacking:
         return _unknown(reading, results, lacking[0].text)
+    if results[0].tool == 'beside' and reading.form is Form.NAME:
+        is_first = results[0].value == reading.wanted  # else the other one is more on that side
+        results = (replace(results[0], value=results[0].arguments[not is_first]),)
     guessed = [n for n in reading.names if n.is_guess and n.labels and n.text not in n.labels]
     note = ''.join(f' (Taking {n.text!r} for the {n.labels[0]}.)' for n in guessed)
     try:
@@ -297,12 +336,17 @@ def _in_form(answer: ToolAnswer, reading: Reading) -> ToolAnswer:
     wanted = wanted_by(reading.question, is_yes_no=asks_yes_no(reading.question, ()))
     metres = answer.results[0].facts.get('distance_m')
     is_number = answer.kind is AnswerKind.NUMBER
-    is_length = metres is not None and is_of_length(reading.question)
+    asked = dimension_of(reading.question)
+    is_length = metres is not None and asked in ('', 'length') and is_of_length(reading.question)
     if metres and wanted is Wanted.NUMBER and not is_number and is_length:
         unit = unit_of(reading.question) or 'm'
         length = metres / UNITS[unit]
         text = f'{length:.0f}' if unit == 'cm' else f'{length:.1f}'
         return replace(answer, kind=AnswerKind.NUMBER, text=text, number=length, unit=unit)
+    given = quantity_in(f'1 {answer.unit}') if asked and is_number else None
+    if given and asked != given.dimension:
+        msg = f'a number of another unit is asked for. {answer.sentence}'
+        raise InputError(msg)
     fits = {
         Wanted.ANY: True,
         Wanted.NUMBER: is_number or bool(re.match(r'-?\d', answer.text)),
@@ -324,10 +368,12 @@ def _unknown(reading: Reading, results: tuple[Result, ...], reason: str) -> Tool
     )  # fmt: skip
 
 
-def _say_freely(
-    reading: Reading, results: tuple[Result, ...], scene: Scene, note: str
-) -> ToolAnswer:
-    sentence = ' '.join(result.text for result in results) + note
+def _check_sayable(reading: Reading, results: tuple[Result, ...], scene: Scene) -> None:
+    """Refuse what decides nothing.
+
+    Raises:
+        InputError: The message says why.
+    """
     first = results[0]
     if first.facts.get('is_tie'):
         a, b = first.candidates
@@ -342,6 +388,17 @@ def _say_freely(
     for result in results:
         if result.tool == 'count' and not result.value:
             _check_ground(reading, result, scene)
+    is_open = first.tool in ('things', *_LISTS) and not reading.names
+    if is_open and len(scene.labels) == 1 and is_unnamed(scene.labels[0]):
+        msg = f'{first.text} What I saw is known by colour and shape alone'
+        raise InputError(msg)
+
+
+def _say_freely(
+    reading: Reading, results: tuple[Result, ...], scene: Scene, note: str
+) -> ToolAnswer:
+    _check_sayable(reading, results, scene)
+    sentence, first = ' '.join(result.text for result in results) + note, results[0]
     if reading.wanted == LARGEST:
         return _largest(reading, results, sentence)
     if reading.form is Form.NUMBER and len(results) == 1:
@@ -587,13 +644,17 @@ def _holds(reading: Reading, result: Result, scene: Scene) -> bool:
         'where': lambda: _is_on_side(reading.wanted, result),
         'nearest': lambda: _is_first(reading.wanted, result),
         'order': lambda: _is_first(reading.wanted, result),
-        'distance': lambda: _is_within(reading, result),
+        'distance': lambda: _is_close(reading, result),
         'visited': lambda: bool(result.value),
         'moves': lambda: _did_move(reading.wanted, result),
         'motion': lambda: _did(reading, result),
         'seen': lambda: bool(result.facts['in_view']),
         'beside': lambda: result.value == reading.wanted,
+        'moved': lambda: reading.wanted != 'still',
+        'raised': lambda: _is_raised(reading, result),
     }
+    if reading.limit and result.tool != 'count':
+        return _is_within(reading, result)
     if result.tool not in rules:
         msg = 'yes or no does not follow from what I can compute'
         raise InputError(msg)
@@ -645,6 +706,13 @@ def _is_on_side(side: str, result: Result) -> bool:
     return bool(off < half)
 
 
+def _is_raised(reading: Reading, result: Result) -> bool:
+    if result.facts['is_mixed']:
+        msg = f'Some are and some are not: {result.text}'
+        raise InputError(msg)
+    return bool(result.value) != bool(FLOOR.search(reading.question))
+
+
 def _is_first(wanted: str, result: Result) -> bool:
     if result.facts.get('is_tie') or result.facts.get('together'):
         msg = f'Neither clearly: {result.text}'
@@ -653,18 +721,22 @@ def _is_first(wanted: str, result: Result) -> bool:
     return first == wanted
 
 
-def _is_within(reading: Reading, result: Result) -> bool:
-    if reading.wanted == NEAR and not _NEAR_M < result.facts['distance_m'] < _NOT_NEAR_M:
-        return bool(result.facts['distance_m'] <= _NEAR_M)
-    if reading.limit is None:
+def _is_close(reading: Reading, result: Result) -> bool:
+    if reading.wanted != NEAR or _NEAR_M < result.facts['distance_m'] < _NOT_NEAR_M:
         msg = f'How near is near is not said: {result.text}'
         raise InputError(msg)
-    way, metres = reading.limit
-    value = result.facts['distance_m']
-    if abs(value - metres) <= result.margin:
+    return bool(result.facts['distance_m'] <= _NEAR_M)
+
+
+def _is_within(reading: Reading, result: Result) -> bool:
+    """Whether a number is less, or more, than the one that the question names."""
+    assert reading.limit
+    way, limit = reading.limit
+    value = abs(_number_of(result, reading))
+    if abs(value - limit) <= result.margin:
         msg = f'That is too near to tell: {result.text}'
         raise InputError(msg)
-    return bool((value < metres) == (way == 'less'))
+    return bool((value < limit) == (way == 'less'))
 
 
 def _did_move(wanted: str, result: Result) -> bool:
@@ -672,7 +744,7 @@ def _did_move(wanted: str, result: Result) -> bool:
     if not wanted:
         return bool(result.value)
     if result.arguments[1]:  # of the first or last one alone
-        return str(result.value[0]).endswith(f' {wanted}')  # type: ignore[index]
+        return bool(result.value) and str(result.value[0]).endswith(f' {wanted}')  # type: ignore[index]
     if any(key == f'moved {wanted}' for key in counts):
         return True
     unknown, known = result.facts['unknown'], sum(counts.values())
@@ -696,19 +768,8 @@ def _did_turn(wanted: str, result: Result) -> bool:
     return bool((net > 0) == (wanted == 'left'))
 
 
-def _has_turned(reading: Reading, result: Result) -> bool:
-    way, degrees = reading.limit or ('more', 0.0)
-    turned = _number_of(result, reading)
-    if abs(turned - degrees) <= result.margin:
-        msg = f'That is too near to tell: {result.text}'
-        raise InputError(msg)
-    return (turned > degrees) == (way == 'more')
-
-
 def _did(reading: Reading, result: Result) -> bool:
     what, wanted = result.arguments[0], reading.wanted
-    if reading.limit is not None:
-        return _has_turned(reading, result) if what == 'turn' else _is_within(reading, result)
     if what in ('now', 'any'):
         return bool(result.value) == (wanted == 'moving')
     if what == 'turn':
@@ -739,6 +800,10 @@ def _choose(
     lowered = [option.strip().lower() for option in options]
     of_option = _misfit_of_order if reading.wanted == BEFORE_OR_AFTER else _misfit
     scores = [of_option(option, reading, results, scene) for option in lowered]
+    if isinstance(result.value, bool) and min(scores) == math.inf and len(options) == 2:
+        opposite = replace(result, value=not result.value)  # the one that says so is not meant
+        says = [of_option(option, reading, (opposite,), scene) == 0 for option in lowered]
+        scores = [math.inf if each else 0.0 for each in says]
     best = min(scores)
     index = scores.index(best)
     if best == math.inf or scores.count(best) > 1:
@@ -778,11 +843,11 @@ def _misfit(option: str, reading: Reading, results: tuple[Result, ...], scene: S
         return 0.0 if (word[1] == 'yes') == holds else math.inf
     if reading.kind == 'route':
         return 0.0 if option == _turns_of_blanks(reading, result) else math.inf
-    if isinstance(result.value, tuple):
-        return _misfit_of_names(option, reading, result, scene)
     is_said = _says_word(option, result, scene)
     if is_said is not None:
         return 0.0 if is_said else math.inf
+    if isinstance(result.value, tuple):
+        return _misfit_of_names(option, reading, result, scene)
     parts = [_misfit_of_direction(option, result), _misfit_of_number(option, result)]
     known = [part for part in parts if part is not None]
     return sum(known) if known else math.inf
@@ -790,14 +855,18 @@ def _misfit(option: str, reading: Reading, results: tuple[Result, ...], scene: S
 
 def _says_word(option: str, result: Result, scene: Scene) -> bool | None:
     """Whether an option says a name, up or down, or moving or not; None: it is another result."""
+    named = any(name.labels for name in _names_in(option, scene.labels))
+    if result.tool == 'raised' and not named:
+        is_mixed = result.facts['is_mixed']
+        return not is_mixed and bool(FLOOR.search(option)) != bool(result.value)
     if isinstance(result.value, bool):
         said = (bool(re.search(rf'\b(?:{words})\b', option)) for words in _STILL_OR_MOVING)
         return tuple(said) == (not result.value, result.value)
     if 'rise_m' in result.facts:
         return bool(re.search(rf'\b(?:{_RISES[_rise(result).split(",")[0]]})\b', option))
     if isinstance(result.value, str):
-        named = find_names(option, scene.labels)
-        is_named = any(_is_same(result.value, name, scene) for name in named)
+        names = find_names(option, scene.labels)
+        is_named = any(_is_same(result.value, name, scene) for name in names)
         return is_named or result.value.lower() == option
     return None
 
@@ -867,6 +936,7 @@ def _misfit_of_direction(option: str, result: Result) -> float | None:
 
 def _misfit_of_number(option: str, result: Result) -> float | None:
     """How far a number is from that of an option, as a share; None: the option has none."""
+    option = in_digits(option)
     match = re.search(r'\d', option)
     quantity = quantity_in(option[match.start() :]) if match else None
     if quantity is None:

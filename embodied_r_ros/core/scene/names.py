@@ -125,7 +125,7 @@ def _known_names() -> frozenset[str]:
     """Things that have a name in any scene."""
     groups = {thing.group for thing in named_things().values()} - _NO_GROUPS
     also = [name for names in _ALSO.values() for name in names]
-    return frozenset({*groups, *COCO, *also, *_SHAPE_OF, *named_things()})
+    return frozenset({*groups, *COCO, *also, *_SHAPE_OF, *_OF_SHAPE, *named_things()})
 
 
 @lru_cache(64)

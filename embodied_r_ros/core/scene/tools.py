@@ -34,7 +34,7 @@ from embodied_r_ros.core.scene.map_relations import (
 from embodied_r_ros.core.scene.names import Name, resolve
 from embodied_r_ros.core.scene.sightings import LabelParts
 from embodied_r_ros.core.scene.track import ItemSight, sights_of, Stand, stands_of
-from embodied_r_ros.core.types.deltas import parse_action
+from embodied_r_ros.core.types.deltas import ItemStatus, parse_action
 from embodied_r_ros.core.types.geometry import NS_PER_S, wrap_angle_rad, yaw_pitch_roll
 from embodied_r_ros.core.types.landmarks import (
     Landmark,
@@ -73,6 +73,8 @@ _LEVEL, _RISING = 0.1, 0.15
 _FEW_UNKNOWN = 0.1  # share of the motions that may be unknown where nothing rose
 _MOVE_M = 0.15
 _SAME_M, _SAME_SHARE = 0.6, 0.25  # sights of one label so near to one another are of one thing
+# Of undersides: up to which a thing is on the floor, and from which it is not.
+_FLOOR_M, _RAISED_M = 0.2, 0.3
 UNITS = {'m': 1.0, 'cm': 0.01, 'mm': 0.001, 'ft': 0.3048, 'in': 0.0254, 'yd': 0.9144, 'km': 1e3}
 _AXES = {'longest': 'at its longest', 'height': 'high', 'width': 'wide', 'depth': 'deep'}
 
@@ -789,6 +791,63 @@ class Scene:
         return Result('beside', (a, b), side, '', text, evidence=self._evidence([*ones, *others]),
                       facts={'bearing_deg': math.copysign(90.0, off)})  # fmt: skip
 
+    def moved(self, name: str = '') -> Result:
+        """Which things moved by themselves while they were in view.
+
+        Args:
+            name: Whether this one did; empty: any.
+        """
+        return self._try('moved', (name,), lambda: self._moved(name))
+
+    def _moved(self, name: str) -> Result:
+        things = self.named(name, gone=True)[1] if name else self.all_things
+        own = [t for t in things if any(s.item.status is ItemStatus.MOVED for s in t.sights)]
+        if not own:
+            msg = f'I did not see {with_article(name or "thing")} move; out of view it may have'
+            raise NotKnownError(msg)
+        labels = tuple(dict.fromkeys(thing.label for thing in own))
+        text = f'While it was in view, {" and ".join(map("the {}".format, labels))} moved.'
+        value = bool(name) or labels
+        return Result('moved', (name,), value, '', text, evidence=self._evidence(own))
+
+    def raised(self, among: Sequence[str] = ()) -> Result:
+        """What stands above the floor, as on a table or a shelf: the highest first.
+
+        Args:
+            among: The things in question; none: all.
+        """
+        return self._try('raised', (', '.join(among),), lambda: self._raised(among))
+
+    def _raised(self, among: Sequence[str]) -> Result:
+        named = []
+        for word in among:
+            self._target(word)  # refuses what has no place
+            named += [thing for thing in self.named(word)[1] if thing.position]
+        own = named or [t for t in self.all_things if t.position and not t.is_gone]
+        if not own:
+            msg = 'no height is known'
+            raise NotKnownError(msg)
+        low = {thing.label: _underside_m(thing) for thing in self.all_things if thing.position}
+        is_floor = self.robot.position[2] > _FLOOR_M > min(map(abs, low.values()))
+        if not is_floor or min(low.values()) < -_FLOOR_M:
+            msg = 'how high the floor is, is not known'
+            raise NotKnownError(msg)
+        unclear = [t.label for t in named if _FLOOR_M < low[t.label] < _RAISED_M]
+        if unclear:
+            msg = f'whether the {unclear[0]} is on the floor is not clear'
+            raise NotKnownError(msg)
+        high = sorted((t for t in own if low[t.label] >= _RAISED_M), key=lambda t: -low[t.label])
+        if not (high or among):
+            msg = 'I know of nothing above the floor'
+            raise NotKnownError(msg)
+        heights = [f'the {t.label} {_length(low[t.label], "m")}' for t in high]
+        text = f'Above the floor: {"; ".join(heights)}.' if high else 'On the floor: '
+        text += '' if high else f'{_joined([f"the {thing.label}" for thing in own])}.'
+        value = tuple(thing.label for thing in high)
+        facts = {'is_mixed': 0 < len(high) < len(own)}
+        return Result('raised', (', '.join(among),), value, '', text,
+                      evidence=self._evidence(own), facts=facts)  # fmt: skip
+
     def duration(self) -> Result:
         """How long it is from the first keyframe to the last one."""
         stamps = [delta.stamp_ns for delta in self.deltas]
@@ -959,8 +1018,7 @@ class Scene:
         since = (stamp_ns - began_ns) / NS_PER_S
         label = dated[0].label
         now = any(map(self._is_in_view, dated))
-        after = f'{since:.1f} s after the start, ' if sight == 'first' else ''
-        text = f'I {sight} saw the {label} {after}{age_text(self.now_ns - stamp_ns)} ago'
+        text = f'I {sight} saw the {label} {since:.1f} s after the start,{self._ago(stamp_ns)}'
         text += ', and it is in view now.' if now and sight == 'last' else '.'
         facts = {'since_start_s': since, 'stamp_ns': stamp_ns}
         times = sum(len(thing.sights) for thing in dated)
@@ -1351,6 +1409,11 @@ class Scene:
 
 def _unknown(tool: str, arguments: tuple[str, ...], reason: str) -> Result:
     return Result(tool, arguments, text=_sentence(reason))
+
+
+def _underside_m(thing: Thing) -> float:
+    """How high the underside of a thing with a place is [m]."""
+    return _at(thing)[2] - (thing.size[2] / 2 if thing.size else 0.0)
 
 
 def _certain(words: str, name: Name) -> tuple[str, ...]:

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+import math
 import time
+from typing import TYPE_CHECKING
 
-from embodied_r_ros.core.chat.protocol import ChatMessage
+from embodied_r_ros.core.chat.protocol import ChatChunk, ChatMessage, TokenAlternatives
 from embodied_r_ros.core.reasoning.question import Question, ReasonerConfig, Refusal, RefusalCode
 from embodied_r_ros.core.reasoning.reading import Reading
 from embodied_r_ros.core.reasoning.reasoner import Reasoner
@@ -18,6 +21,12 @@ from embodied_r_ros.core.types.landmarks import Landmark, PathPoint, SceneMap
 import pytest
 
 from test.core.reasoning.test_reasoner import ask, ScriptedClient, SECOND_NS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    import threading
+
+    from embodied_r_ros.core.chat.protocol import ChatRequest
 
 MOVED = Motion(MotionSource.ODOMETRY, 0.7, 0.0, 0.0, (0.5, 0.0, 0.0), is_metric=True)
 TURNED = tuple(
@@ -61,15 +70,72 @@ def test_what_one_reader_alone_understands_is_not_verified() -> None:
     assert (unread.kind, unread.check) == (AnswerKind.UNKNOWN, Check.UNCHECKED)
 
 
+def swung(*degrees: int) -> tuple[SemanticDelta, ...]:
+    """Turns on the spot, positive to the left."""
+    turns = [Motion(), *(replace(MOVED, yaw_rad=math.radians(each)) for each in degrees)]
+    words = ['', *(f'turned {"left" if d > 0 else "right"} {abs(d)}°' for d in degrees)]
+    return tuple(
+        replace(TURNED[min(n, 1)], stamp_ns=n * SECOND_NS, to_id=n, from_id=max(0, n - 1),
+                action=words[n], motion=turns[n])
+        for n in range(len(turns))
+    )  # fmt: skip
+
+
 def test_a_question_that_reads_two_ways_is_not_answered() -> None:
     client = ScriptedClient(' moves(turned; first)')
-    answer = ask(client, WHICH, TURNED, 2.5, writes='calls')
+    answer = ask(client, WHICH, swung(40, -90), 2.5, writes='calls')
     assert answer.kind is AnswerKind.UNKNOWN
     assert 'reads two ways' in answer.sentence
     assert 'My first move' in answer.sentence
-    assert answer.choices == ('turned left', 'to the left')
-    alone = ask(client, WHICH, TURNED, 2.5, writes='calls', check=False)
+    assert answer.choices == ('turned left', 'to the right')
+    alone = ask(client, WHICH, swung(40, -90), 2.5, writes='calls', check=False)
     assert alone.text == 'turned left'
+
+
+def test_one_answer_of_two_tools_is_not_verified() -> None:
+    client = ScriptedClient(' moves(turned; first)')
+    answer = ask(client, WHICH, TURNED, 2.5, writes='calls')
+    assert (answer.text, answer.check) == ('turned left', Check.UNCHECKED)
+
+
+class Doubting(ScriptedClient):
+    """Says one call after another, each with its probability."""
+
+    def stream(
+        self, request: ChatRequest, deadline_s: float, cancel: threading.Event | None = None
+    ) -> Iterator[ChatChunk]:
+        text, share = self.pieces[len(self.requests)].split('=')
+        self.requests.append(request)
+        yield ChatChunk(text, (TokenAlternatives(text, math.log(float(share)), ()),))
+
+
+@pytest.mark.parametrize(
+    ('calls', 'text', 'asked'),
+    [
+        ((' moves(turned; first)=0.9',), 'turned left', 1),
+        # Improbable calls, and others that give the same answer, another one, or none.
+        ((' moves(turned; first)=0.4', ' motion(turn)=0.2'), 'turned left', 2),
+        ((' moves(turned; first)=0.4', ' moves(turned; first)=0.4'), '', 2),
+        ((' moves(turned; first)=0.4', ' moves(moved; first)=0.2'), '', 2),
+        ((' moves(turned; first)=0.4', ' unknown()=0.2'), '', 2),
+        # Calls that do not fit the words, and others that do.
+        ((' where(robot)=0.7', ' moves(turned; first)=0.2'), 'turned left', 2),
+        ((' where(robot)=0.7', ' moves(turned; first)=0.05'), '', 2),
+        ((' where(robot)=0.7', 'left'), '', 2),
+        ((' unknown()=0.7',), '', 1),
+    ],
+)
+def test_a_doubtful_reading_is_read_again(calls: tuple[str, ...], text: str, asked: int) -> None:
+    client = Doubting(*(call if '=' in call else f'{call}=1' for call in calls))
+    question = Question('To which hand was the first bend?')
+    answer = ask(client, question, TURNED, 2.5, writes='calls')
+    assert (answer.text, len(client.requests)) == (text, asked)
+    assert answer.check is Check.UNCHECKED
+    if asked == 2:
+        tool = calls[0].split('(')[0].strip()
+        rules = [request.grammar.splitlines()[1] for request in client.requests]
+        assert tool in rules[0]
+        assert f'{tool} |' not in rules[1]
 
 
 def test_words_that_no_question_of_the_kind_has_are_a_doubt() -> None:

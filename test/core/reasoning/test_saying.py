@@ -13,7 +13,13 @@ from embodied_r_ros.core.reasoning.reading import embed, kinds_of, read_question
 from embodied_r_ros.core.reasoning.saying import answer_by_tools
 from embodied_r_ros.core.scene.tools import Scene
 from embodied_r_ros.core.types.answers import AnswerKind
-from embodied_r_ros.core.types.deltas import DeltaKind, Motion, MotionSource, SemanticDelta
+from embodied_r_ros.core.types.deltas import (
+    DeltaKind,
+    ItemStatus,
+    Motion,
+    MotionSource,
+    SemanticDelta,
+)
 from embodied_r_ros.core.types.landmarks import Landmark, PathPoint, SceneMap
 import numpy as np
 import pytest
@@ -104,7 +110,8 @@ def test_orders_name_the_thing_where_they_are_taken() -> None:
 
 
 def test_what_is_known_by_colour_alone_is_no_verified_answer_to_what_is_there() -> None:
-    place = SceneMap((landmark('blue flat object', 2, 0, last_seen_ns=9 * S),), HOME.path)
+    labels = 'blue flat object', 'red object'
+    place = SceneMap(tuple(landmark(label, 2, 0) for label in labels), HOME.path)
     found = answer_by_tools('what do you see?', (), Scene(place=place))
     assert found.is_known
     assert not found.has_ground
@@ -266,6 +273,74 @@ def test_sides_of_one_another_times_and_the_nearest_that_one_came() -> None:
     assert ask('how close did you get to the tv?') == '3.0 m'
 
 
+def test_numbers_are_compared_with_the_one_that_the_question_names() -> None:
+    assert ask('Are the sofa and the lamp less than two feet apart?') == 'yes'
+    assert ask('is the fridge less than a metre away from the sofa?') == 'no'
+    assert ask('Is the refrigerator taller than a metre?') == 'yes'
+    assert ask('have you turned more than 120 degrees?') == 'no'
+    assert ask('Are you farther than three metres from the start?') == 'yes'
+    assert ask('how many chairs are there?', 'none', 'one', 'two') == 'two'
+    assert ask('how far did you turn?', 'a quarter turn', 'three quarters of a turn') == 'unknown'
+
+
+def test_seconds_are_of_it_all_or_from_the_start() -> None:
+    assert ask('At what second was the fridge last in view?') == '6.0 s'
+    assert ask('For how many seconds did you stand still?') == 'unknown'
+    assert said(moved('moved forward 1.0 m'), 'How many secs did it take?') == '1.0'
+    assert ask('after how many seconds did the sofa turn up?') == '2.0 s'
+    assert ask('is the recording longer than a minute?') == 'unknown'  # a map has no length
+    assert said(moved('moved forward 1.0 m'), 'Did it take less than a minute?') == 'yes'
+    assert ask('how long did you look at the sofa?') == 'unknown'
+    assert ask('could you still see the fridge when you stopped?') == 'no'
+
+
+def test_sides_of_the_start_and_turns_that_are_compared() -> None:
+    assert ask('is the starting point to your left or right?') == 'to the left'
+    assert ask('you turned left more than right, correct?') == 'yes'
+    assert ask('you turned right more than left, correct?') == 'no'
+    assert ask("the refrigerator's height in cm?") == '180 cm'
+
+
+def test_what_moved_by_itself_is_told_and_that_nothing_did_is_not() -> None:
+    ball, cup = Thing('ball', (3.0, 1.0, 0.5)), Thing('cup', (3.0, -1.0, 0.5))
+    rolled = replace(ball, place=(3.0, 1.5, 0.5), status=ItemStatus.MOVED)
+    scene = Scene([delta_of(0, camera_at(0, 0), ball, cup)[0],
+                   delta_of(1, camera_at(0, 0), rolled, cup)[0]])  # fmt: skip
+    assert said(scene, 'which thing moved on its own?') == 'ball'
+    assert said(scene, 'Did the ball stay where it was?') == 'no'
+    assert said(scene, 'did the cup move by itself?') == 'unknown'
+    assert said(scene, 'Was the ball moved?', 'it was moved', 'it stayed put') == 'it was moved'
+    assert said(scene, 'Did the ball move?', 'it changed', 'it stayed put') == 'it changed'
+    assert said(scene, 'how far was the ball moved?') == 'unknown'
+    assert said(scene, 'which is further left, the ball or the cup?') == 'ball'
+    assert said(scene, 'the cup or the ball: which is further left', 'cup', 'ball') == 'ball'
+
+
+def test_what_stands_above_the_floor() -> None:
+    vase = landmark('vase', 2, 0, size=(0.2, 0.2, 0.3))
+    things = replace(vase, position=(2.0, 0.0, 0.9)), landmark('chair', 5, 1)
+    place = replace(HOME, landmarks=things)
+    assert ask('what is on the table?', place=place) == 'vase'
+    assert ask('Is the vase on the floor?', place=place) == 'no'
+    assert ask('does the vase stand on the floor?', 'on a table', 'on the floor',
+               place=place) == 'on a table'  # fmt: skip
+    assert ask('which of the things is highest up?', 'vase', 'chair', place=place) == 'vase'
+    assert ask('how high is the vase above the floor?', place=place) == 'unknown'
+    assert ask('what is written on the door?', place=place) == 'unknown'
+    assert ask('what is on the floor?', place=place) == 'unknown'
+    assert ask('is the chair lying on the floor?', place=place) == 'yes'
+    assert ask('Which of these is up on a shelf?', 'chair', 'vase', place=place) == 'vase'
+    assert ask('what is on the table near the chair?', place=place) == 'unknown'
+    sunk = replace(HOME, landmarks=(vase,))  # nothing else tells where the floor is
+    assert ask('Is the vase on the floor?', place=sunk) == 'unknown'
+
+
+def test_one_thing_without_a_name_is_no_answer_to_what_there_is() -> None:
+    seen, _ = delta_of(0, camera_at(0, 0), Thing('blue flat object', (3.0, 0.0, 0.5)))
+    assert said(Scene([seen]), 'what can you see?') == 'unknown'
+    assert said(Scene([seen]), 'where is the blue thing?') == 'ahead'
+
+
 def test_an_option_with_two_sides_is_in_between() -> None:
     options = 'behind to the right', 'behind to the left', 'in front to the right'
     place = SceneMap((landmark('cup', -2, -2),), (PathPoint(S, (0.0, 0.0, 0.5), 0.0),))
@@ -323,8 +398,8 @@ def test_random_maps(seed: int) -> None:
     assert nearest == ('unknown' if is_tie else names[far.index(near)])
 
 
-def test_two_ways_to_read_are_not_answered() -> None:
-    for question in ('Taking the first view as forward, where is the robot now?', 'how far', '?'):
+def test_a_question_without_its_thing_is_not_answered() -> None:
+    for question in ('how far', '?'):
         assert all(reading.doubt for reading in read_question(question, (), ('chair',)))
 
 
