@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
+from argparse import ArgumentTypeError, RawDescriptionHelpFormatter
 from dataclasses import dataclass
 import difflib
 from functools import partial
@@ -112,7 +112,12 @@ def add_settings(
     """
     for text in options:
         _add_option(parser, groups, text)
-    examples = ', '.join(f'{group}.{name}' for group, name in _names(groups))
+    told = [
+        f'  {group}.{name}: {setting_infos(groups[group])[name].description}'
+        for group, name in _names(groups)
+    ]
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = '\n'.join(['settings, as nodes and profiles have them:', *told])
     parser.add_argument(
         '--set',
         dest='settings',
@@ -120,7 +125,7 @@ def add_settings(
         default=[],
         type=partial(_given_setting, dict(groups)),
         metavar='NAME=VALUE',
-        help=f'another setting, as of the nodes; repeat for more. Known: {examples}',
+        help='another setting, of those below; repeat for more',
     )
 
 

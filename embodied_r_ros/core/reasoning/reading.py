@@ -81,7 +81,10 @@ _NOT_SAID = {
     'displacement': (
         r'higher|lower|which way|head|return|turn\w*|look\w*|fac(?:e|es|ed|ing)|heading|view'
     ),
-    'distance': r'which direction|which of|space|(?<!you )(?:mov|shift|push|slid|roll)\w*',
+    'distance': (
+        r'how much (?:f[au]rther|closer|nearer)|which direction|which of|space|'
+        r'(?<!you )(?:mov|shift|push|slid|roll)\w*'
+    ),
     'raised': (
         r'near\w*|clos\w+|next|beside|between|under|inside|how|when|where|colou?rs?|left|right|'
         r'still|always|all the time|first|last|than (?:a|\d+|two|three) m\w*'
@@ -102,7 +105,7 @@ _STEPS = re.compile(r'(?:^|\s)\d+\.\s')
 _FARTHEST = re.compile(r'\b(?:farthest|furthest|most distant|farther|further|far away(?:est)?)\b')
 # What asks of the start, or of when a thing came into view, and not of now.
 _AT_START = re.compile(
-    r'\b(?:(?:at|in|on) (?:the )?(?:very )?(?:start|begin|beginning)\b|to (?:start|begin) with|'
+    r'\b(?:(?:at|in|on|from) (?:the )?(?:very )?(?:start|begin|beginning)\b|to (?:start|begin) with|'
     r'initially|(?:when|as) (?:you|u|we|it|i|the \w+) (?:first )?(?:start\w*|began|set off|opened|'
     r'took off|looked)|first (?:opened|looked))\b'
 )

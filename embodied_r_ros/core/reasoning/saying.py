@@ -105,6 +105,10 @@ _STILL_OR_MOVING = (
 _MIDDLES = {'ahead': 0.0, 'left': 90.0, 'right': -90.0, 'behind': 180.0}
 
 
+class _FormError(InputError):
+    """What was computed has not the form that is asked for."""
+
+
 @dataclass(frozen=True)
 class ToolAnswer:
     """What tools answer."""
@@ -324,7 +328,8 @@ def say(
             return _in_form(_yes_or_no(reading, results, scene, note), reading)
         return _in_form(_say_freely(reading, results, scene, note), reading)
     except InputError as error:
-        return _unknown(reading, results, str(error))
+        doubt = str(error) if isinstance(error, _FormError) else ''
+        return _unknown(replace(reading, doubt=doubt), results, str(error))
 
 
 def _in_form(answer: ToolAnswer, reading: Reading) -> ToolAnswer:
@@ -354,8 +359,8 @@ def _in_form(answer: ToolAnswer, reading: Reading) -> ToolAnswer:
         Wanted.YES_NO: answer.text in ('yes', 'no'),
     }
     if not fits[wanted]:
-        msg = f'that is not asked for as I can compute it. {answer.sentence}'
-        raise InputError(msg)
+        msg = f'{MISREAD}is not what is asked for. {answer.sentence}'
+        raise _FormError(msg)
     return answer
 
 

@@ -145,7 +145,7 @@ def test_without_a_camera_one_error_says_so(graph: Graph, server: ChatServer) ->
     msg = Keyframe()
     msg.header.stamp = stamp_to_msg(ROS_MESSAGES, bench.node.now_ns())
     keyframes.publish(msg)
-    wait_for(bench.node._arm.keyframe_stamp_ns, 'the keyframe')
+    wait_for(bench.node._images.stamp_ns, 'the keyframe')
     response = bench.predict()
     assert response.error_code == Ask.Result.ERROR_NO_OBSERVATION
     assert response.error_msg.startswith('the newest keyframe cannot be shown to the model: ')
