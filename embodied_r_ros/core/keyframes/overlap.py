@@ -72,7 +72,7 @@ def two_view(first: View, second: View, before: TwoView | None = None) -> TwoVie
     if alignment is None:
         return TwoView(0.0)
     x, y = alignment.offsets[alignment.trusted].T
-    if len(x) < max(1, _MIN_TRUSTED_SHARE * alignment.trusted.size):
+    if len(x) < max(1, _MIN_TRUSTED_SHARE * alignment.trusted.size * first.open_share):
         return TwoView(0.0)
     shift = median(np.hypot(x, y)) / first.width
     return TwoView(
@@ -134,7 +134,7 @@ def _change_share(first: View, second: View, alignment: Alignment) -> float:
     for view in (first, second):
         if view.mean.shape == unlike.shape:
             unlike &= (view.mean > low) & (view.mean < high)
-    return float(unlike.mean())
+    return float(unlike.mean()) / first.open_share
 
 
 _WINDOW_NS = 500_000_000
