@@ -40,9 +40,7 @@ _SHAPES: dict[str, tuple[tuple[tuple[float, float], ...], ...]] = {
         ),
     ),
     # A tool that comes in from the side: 20 %.
-    'tool': (
-        ((1.0, 0.25), (0.82, 0.28), (0.5, 0.42), (0.46, 0.56), (0.54, 0.62), (1.0, 0.7)),
-    ),
+    'tool': (((1.0, 0.25), (0.82, 0.28), (0.5, 0.42), (0.46, 0.56), (0.54, 0.62), (1.0, 0.7)),),
 }
 SHAPES = tuple(_SHAPES)
 

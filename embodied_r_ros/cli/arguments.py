@@ -122,6 +122,17 @@ def check_folder_of(file: Path | None) -> None:
         raise InputError(msg)
 
 
+def add_mask_argument(parser: ArgumentParser) -> None:
+    """Declare `--mask`, what is fixed to the camera."""
+    parser.add_argument(
+        '--mask',
+        default='',
+        metavar='PNG',
+        help='of the size of the images, white where they show what is fixed to the camera (a '
+        'gripper, a hood); default: it is found',
+    )
+
+
 def add_depth_arguments(parser: ArgumentParser) -> None:
     """Declare where the depth of a source comes from."""
     parser.add_argument(

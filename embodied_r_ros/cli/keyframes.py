@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.cli.arguments import (
     add_depth_arguments,
+    add_mask_argument,
     depth_source,
     image_progress,
+    say,
     some_path,
 )
 from embodied_r_ros.common.errors import InputError
@@ -40,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='images per second instead of the own times of a folder (else 10) or video',
     )
     add_depth_arguments(parser)
+    add_mask_argument(parser)
     parser.add_argument(
         '--all-frames', action='store_true', help='list every image, not only the keyframes'
     )
@@ -69,6 +72,7 @@ def main(args: argparse.Namespace) -> int:
         max_overlap=args.max_overlap,
         min_interval_s=args.min_interval,
         max_interval_s=args.max_interval,
+        mask=args.mask,
     )
     if args.topic is None and has_keyframes_alone(args.source):
         _list(_recorded(args), as_json=args.json)
@@ -77,7 +81,7 @@ def main(args: argparse.Namespace) -> int:
         images = image_progress(source, source.length)
         keyframes_only = not args.all_frames
         evaluations = evaluate_images(
-            images, config, budget=args.budget, keyframes_only=keyframes_only
+            images, config, budget=args.budget, keyframes_only=keyframes_only, tell=say
         )
         _list(evaluations, as_json=args.json)
     return 0
@@ -92,7 +96,15 @@ def _recorded(args: argparse.Namespace) -> Iterator[Evaluation]:
     """
     plain = argparse.ArgumentParser()
     add_arguments(plain)
-    for name in ('rate', 'max_overlap', 'min_interval', 'max_interval', 'budget', 'depth_topic'):
+    for name in (
+        'rate',
+        'max_overlap',
+        'min_interval',
+        'max_interval',
+        'budget',
+        'mask',
+        'depth_topic',
+    ):
         if getattr(args, name) != plain.get_default(name):
             msg = (
                 f'--{name.replace("_", "-")} is for images of which keyframes are chosen, and '

@@ -95,6 +95,6 @@ def _recipe(args: argparse.Namespace) -> MapRecipe:
         args.topic,
         args.rate,
         depth_source(args),
-        KeyframeConfig(max_interval_s=args.max_interval),
+        KeyframeConfig(max_interval_s=args.max_interval, mask=args.mask),
         use_poses=not args.no_odometry,
     )

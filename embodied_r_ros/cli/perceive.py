@@ -59,7 +59,7 @@ def main(args: argparse.Namespace) -> int:
         refuse_options_of_images(args, str(path))
         _tell(read_episode(path, 'recorded').deltas, as_json=args.json)
         return 0
-    keyframing = KeyframeConfig(max_interval_s=args.max_interval)
+    keyframing = KeyframeConfig(max_interval_s=args.max_interval, mask=args.mask)
     perceiver = perceiver_of(args)
     with open_source(args.source, args.topic, args.rate, depth_source(args)) as source:
         images = image_progress(source, source.length)

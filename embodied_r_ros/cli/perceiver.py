@@ -9,7 +9,7 @@ import math
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.cli.arguments import add_depth_arguments, some_text
+from embodied_r_ros.cli.arguments import add_depth_arguments, add_mask_argument, some_text
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.core.chat.settings import ChatConfig, file_sum
 from embodied_r_ros.core.perception.classical import ClassicalConfig
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Arguments that say which images are perceived, and how.
 _OF_IMAGES = (
-    'topic', 'rate', 'depth_topic', 'depth_unit', 'max_interval', 'hfov', 'camera_height',
+    'topic', 'rate', 'depth_topic', 'depth_unit', 'mask', 'max_interval', 'hfov', 'camera_height',
     'no_odometry',
 )  # fmt: skip
 
@@ -41,6 +41,7 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
         help='images per second instead of the own times of a folder (else 10) or video',
     )
     add_depth_arguments(parser)
+    add_mask_argument(parser)
     add(
         '--max-interval',
         type=float,

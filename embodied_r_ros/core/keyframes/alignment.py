@@ -530,7 +530,7 @@ def cells_at(cells: NDArray[np.bool_], places: NDArray[np.float32]) -> NDArray[n
     """Values of cells (rows, columns) at places (..., 2) [px]; outside, of the nearest cell."""
     at = (places / np.float32(CELL_PX)).astype(np.intp)
     rows, columns = cells.shape
-    return cells[at[..., 1].clip(0, rows - 1), at[..., 0].clip(0, columns - 1)]
+    return np.asarray(cells[at[..., 1].clip(0, rows - 1), at[..., 0].clip(0, columns - 1)])
 
 
 def _continue(first: View, alignment: Alignment) -> NDArray[np.float32]:

@@ -38,7 +38,9 @@ _MOST_SHARE = 0.6  # of the view: more is not the robot itself
 _MIN_MATCHES = 15  # corners that agree on how the camera moved
 _AGREEING = 0.5  # share of the corners outside that has to agree
 _TOLERANCE = 0.003  # of the width: how far a corner may lie off
-_TURNED_PX = 2.5  # of work size: what is far away moved so far, across its texture, where it counts
+_TURNED_PX = (
+    2.5  # of work size: what is far away moved so far, across its texture, where it counts
+)
 _DETAIL = 0.4  # information of a cell on its place, 0..1, from which on it counts
 _QUIET_GREY, _LOUD_GREY = 5.0, 12.0  # mean change of the pixels of a cell that stays, and does not
 _SUSPECT = 2.0  # pairs in which a cell stayed, from which on it is worth a closer look
@@ -94,9 +96,10 @@ class FixedParts:
         """What there is, as people say it; empty: nothing is known."""
         if self.cells is None:
             return ''
+        share = float((self.cells if self._mask is None else self._mask).mean())
         how = f'by {self._name}' if self._name else f'found at image {self.since_index}'
         return (
-            f'fixed to the camera: {self.cells.mean():.0%} of the image, {_side(self.cells)} '
+            f'fixed to the camera: {share:.0%} of the image, {_side(self.cells)} '
             f'({how}); it is left out'
         )
 
@@ -122,7 +125,7 @@ class FixedParts:
         (height, width), (rows, columns) = image.image.shape[:2], view.mean.shape
         if self._mask.shape != (height, width):
             other = f'{self._mask.shape[1]}x{self._mask.shape[0]}'
-            msg = f'mask {self._name} is {other} and the images are {width}x{height}: expected one size'
+            msg = f'mask {self._name} is {other}: expected {width}x{height}, as the images are'
             raise ConfigError(msg)
         if self.cells is None or self.cells.shape != (rows, columns):
             size = columns, rows

@@ -87,7 +87,6 @@ class KeyframeConfig(Settings):
         True, 'follow it through images with a pose too; false: poses alone give their motion'
     )
 
-
     mask: str = setting(
         '',
         'PNG of the size of the images, white where they show what is fixed to the camera (a '

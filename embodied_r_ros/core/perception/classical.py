@@ -38,6 +38,7 @@ from embodied_r_ros.core.perception.items import (
     items_between,
     items_in_view,
     ItemView,
+    outside_fixed,
 )
 from embodied_r_ros.core.perception.perceiver import delta_of_pair
 from embodied_r_ros.core.types.answers import FocusText
@@ -184,7 +185,12 @@ class ClassicalPerceiver:
             return True
         height, width = self._image(later.image).shape[:2]
         field = self._fields[later.camera]
-        field.learn(self._features(earlier.image, earlier.fixed_mask), self._features(later.image, later.fixed_mask), width, height)
+        field.learn(
+            self._features(earlier.image, earlier.fixed_mask),
+            self._features(later.image, later.fixed_mask),
+            width,
+            height,
+        )
         return field.is_settled
 
     def _describe(self, delta: SemanticDelta, keyframe: Keyframe) -> SemanticDelta:
@@ -212,7 +218,10 @@ class ClassicalPerceiver:
         is_sure = known and known.source is not MotionSource.FOLLOWED
         if known and (is_sure or not (later.intrinsics and later.intrinsics.is_fisheye)):
             return known
-        first, second = self._features(earlier.image, earlier.fixed_mask), self._features(later.image, later.fixed_mask)
+        first, second = (
+            self._features(earlier.image, earlier.fixed_mask),
+            self._features(later.image, later.fixed_mask),
+        )
         motion = motion_from_features(first, second, self._intrinsics(later))
         if known:
             is_turn = motion.source is MotionSource.TWO_VIEW and not any(motion.translation)
@@ -243,6 +252,7 @@ class ClassicalPerceiver:
         orientation = pose.orientation if pose else _LEVEL
         intrinsics = self._intrinsics(keyframe)
         objects = self._objects(keyframe.image, intrinsics, orientation)
+        objects = tuple(outside_fixed(objects, keyframe.fixed_mask))
         depth = self._depth(keyframe.depth)
         floor = floor_below(pose, self.config.camera_height_m)
         return ItemView(objects, floor, depth=depth, intrinsics=intrinsics)

@@ -283,7 +283,7 @@ class PackedDepth:
 
 @dataclass(frozen=True)
 class PackedMask:
-    """What is fixed to a camera, as a small grey PNG: white is left out of what the image shows."""
+    """What is fixed to a camera, as a grey PNG, white where it is."""
 
     data: bytes
 
