@@ -35,7 +35,7 @@ _STAYED, _CHANGED = 0.9, 0.6  # likeness of a cell in place that did and that di
 _MOVED_SHARE = 0.35  # of what can be compared outside has changed where the camera moved
 _LEAST_SHARE = 0.015  # of the view: fewer cells that stay are chance
 _MOST_SHARE = 0.6  # of the view: more is not the robot itself
-_MIN_MATCHES = 15  # corners that agree on how the camera moved
+_MIN_MATCHES = 10  # corners that agree on how the camera moved
 _AGREEING = 0.5  # share of the corners outside that has to agree
 _TOLERANCE = 0.003  # of the width: how far a corner may lie off
 _TURNED_PX = (
@@ -53,10 +53,10 @@ _WHITE, _MOST_MASKED = 127, 0.9  # grey level from which on a mask leaves out, a
 _MASKED_SHARE = 0.3  # of a cell that a mask leaves out
 _THIRD = 0.4  # of the image, from its edge
 _ASSUMED_FOV_RAD = math.radians(70.0)
-# Following corners is dear: there are so many looks at once, and one more in so long a time. One
-# that proves something takes less of them than one in vain.
+# Following corners is dear: there are so many looks at once, and one more in so long a time. A
+# look that proves something takes less, one in vain most where nothing was proven before.
 _LOOKS, _LOOK_NS = 8, NS_PER_S
-_PROVEN, _IN_VAIN = 0.25, 2.0
+_PROVEN, _DOUBTED, _IN_VAIN = 0.25, 1.0, 2.0
 
 
 class FixedParts:
@@ -172,10 +172,14 @@ class FixedParts:
         self._steady[loud] -= 2
         self._stays[stayed] += 1
         suspects = _pieces(stayed & (self._stays >= _SUSPECT) & (self._evidence < _MOST))
+        if self._looks >= 1 and suspects.any():
+            # What is smooth may be the light that falls into the lens.
+            suspects &= np.maximum(base.information[0], base.information[2]) > _DETAIL
         if self._looks >= 1 and np.count_nonzero(suspects) >= _LEAST_SHARE * suspects.size:
             turned = _turned_cells(base, view, camera, stayed)
             is_proven = turned is not None and bool((stayed & turned).any())
-            self._looks -= _PROVEN if is_proven else _IN_VAIN
+            has_evidence = bool(self._evidence[suspects].any())
+            self._looks -= _PROVEN if is_proven else _DOUBTED if has_evidence else _IN_VAIN
             if is_proven:
                 self._evidence[stayed & turned] += 1
                 self._steady[grey < _QUIET_GREY] += 1
@@ -256,7 +260,6 @@ def _turned_cells(
     lens = camera.scaled(*base.size)
     slopes = _slopes(lens, cell_centres(*base.size).reshape(-1, 2))
     by_x, between, by_y = base.information
-    # What is smooth may be the light that falls into the lens.
     turned = np.maximum(by_x, by_y) > _DETAIL
     for pose in poses:
         rays = np.column_stack([slopes, np.ones(len(slopes))]) @ pose.rotation.T
