@@ -171,18 +171,7 @@ class FixedParts:
             evidence[loud] -= 1
         self._steady[loud] -= 2
         self._stays[stayed] += 1
-        suspects = _pieces(stayed & (self._stays >= _SUSPECT) & (self._evidence < _MOST))
-        if self._looks >= 1 and suspects.any():
-            # What is smooth may be the light that falls into the lens.
-            suspects &= np.maximum(base.information[0], base.information[2]) > _DETAIL
-        if self._looks >= 1 and np.count_nonzero(suspects) >= _LEAST_SHARE * suspects.size:
-            turned = _turned_cells(base, view, camera, stayed)
-            is_proven = turned is not None and bool((stayed & turned).any())
-            has_evidence = bool(self._evidence[suspects].any())
-            self._looks -= _PROVEN if is_proven else _DOUBTED if has_evidence else _IN_VAIN
-            if is_proven:
-                self._evidence[stayed & turned] += 1
-                self._steady[grey < _QUIET_GREY] += 1
+        self._look(base, view, camera, stayed, grey)
         for evidence in (self._stays, self._evidence, self._steady):
             np.clip(evidence, 0, _MOST, out=evidence)
         if self.cells is None and not (self._evidence >= _ENTERS).any():
@@ -192,6 +181,30 @@ class FixedParts:
             return False
         self.cells = found
         return True
+
+    def _look(
+        self,
+        base: View,
+        view: View,
+        camera: Intrinsics,
+        stayed: NDArray[np.bool_],
+        grey: NDArray[np.float32],
+    ) -> None:
+        """Look closer at cells that stayed more than once, while there are looks left."""
+        suspects = _pieces(stayed & (self._stays >= _SUSPECT) & (self._evidence < _MOST))
+        if self._looks < 1 or not suspects.any():
+            return
+        # What is smooth may be the light that falls into the lens.
+        suspects &= np.maximum(base.information[0], base.information[2]) > _DETAIL
+        if np.count_nonzero(suspects) < _LEAST_SHARE * suspects.size:
+            return
+        turned = _turned_cells(base, view, camera, stayed)
+        if turned is None or not (stayed & turned).any():
+            self._looks -= _DOUBTED if self._evidence[suspects].any() else _IN_VAIN
+            return
+        self._looks -= _PROVEN
+        self._evidence[stayed & turned] += 1
+        self._steady[grey < _QUIET_GREY] += 1
 
     def _fixed(self) -> NDArray[np.bool_] | None:
         """Cells that are fixed by the evidence up to now; None: none are."""

@@ -183,7 +183,7 @@ class KeyframeSelector:
             ImageError: The array is not a BGR image.
             ConfigError: The mask has another size than the image.
         """
-        view, depth = View(image.image), depth_view(image)
+        view = View(image.image)
         last_ns = image.stamp_ns if self._last_stamp_ns is None else self._last_stamp_ns
         if image.stamp_ns < last_ns - _CLOCK_JITTER_NS:
             self.counts['resets'] += 1
@@ -193,6 +193,7 @@ class KeyframeSelector:
         for each in (view, self.reference_view):
             if each is not None:
                 each.leave_out(self.fixed_parts.cells)
+        depth = depth_view(image, self.fixed_parts.cells)
         self._blank_images = self._blank_images + 1 if self._is_blank(view) else 0
         views = self._with_depth(self._compare(view), depth)
         reason = self._decide(image.stamp_ns, views)
