@@ -37,6 +37,7 @@ import numpy as np
 from tqdm import tqdm
 
 from bench.baselines import orb_motion
+from bench.own_body import SHAPES, with_own_parts
 from bench.real_sequences import find_sequences, read_sequence
 from bench.rendered_paths import FOV_RAD, PATHS, render_path
 from bench.report import Budget, print_budgets
@@ -221,7 +222,7 @@ def print_table(name: str, tallies: dict[str, MotionTally]) -> None:
             for kind in ('yaw', 'direction')
         )
         print(
-            f'{name:14} {method:11} {figures["pairs"]:5.0f} {100 * figures["right"]:7.1f} '
+            f'{name:21} {method:11} {figures["pairs"]:5.0f} {100 * figures["right"]:7.1f} '
             f'{100 * figures["told"]:7.1f}   {angles}   {figures["length_p50"]:6.3f}'
         )
 
@@ -236,6 +237,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='per rendered path (%(default)s; 30 a second)',
     )
     parser.add_argument('--rooms', type=int, default=1, help='rendered rooms (%(default)s)')
+    parser.add_argument(
+        '--own-body',
+        action='store_true',
+        help='paste a gripper, a hood and a tool over the real recordings, one at a time',
+    )
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures there too')
 
 
@@ -248,6 +254,25 @@ def _recordings(args: argparse.Namespace) -> Iterator[tuple[str, str, list[Posed
         for folder in find_sequences(args.real):
             group = 'own truth' if folder.name in UNBOUND else 'real'
             yield group, folder.name, real_shots(folder)
+        if args.own_body:
+            yield from _composites(args.real)
+
+
+def _composites(folder: Path) -> Iterator[tuple[str, str, list[PosedImage]]]:
+    """The real recordings with parts over them, whose surface is that of the next recording."""
+    sequences = find_sequences(folder)
+    for sequence, other in zip(sequences, [*sequences[1:], sequences[0]], strict=True):
+        textures = [shot.image.image for shot in real_shots(other)]
+        shots = real_shots(sequence)
+        for shape in SHAPES:
+            images = with_own_parts(
+                [shot.image for shot in shots], shape, textures[len(textures) // 4]
+            )
+            yield (
+                'own body',
+                f'{sequence.name} {shape}',
+                [PosedImage(image, shot.pose) for image, shot in zip(images, shots, strict=True)],
+            )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -265,7 +290,7 @@ def main(args: argparse.Namespace) -> int:
         print(f'bench: error: {error}', file=sys.stderr)
         return 2
     print(
-        f'{"":14} {"":11} pairs right % told %   yaw p50 / p90 [deg]  direction p50 / p90   length'
+        f'{"":21} {"":11} pairs right % told %   yaw p50 / p90 [deg]  direction p50 / p90   length'
     )
     totals = {}
     for group, recordings in groups.items():

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.core.types.answers import Answer
     from embodied_r_ros.core.types.deltas import Item, SemanticDelta
-    from embodied_r_ros.core.types.images import EncodedImage
+    from embodied_r_ros.core.types.images import EncodedImage, PackedMask
     from embodied_r_ros.core.types.keyframes import Keyframe
     from numpy.typing import NDArray
 
@@ -301,10 +301,29 @@ class KeyframeSample:
 
 
 def _picture(keyframe: Keyframe, delta: SemanticDelta | None) -> NDArray[np.uint8]:
-    image = shrink(keyframe.image.decode(), _CARD_PX)
+    image = with_fixed(shrink(keyframe.image.decode(), _CARD_PX), keyframe.fixed_mask)
     return with_items(image, delta.items) if delta else image
 
 
+def with_fixed(image: NDArray[np.uint8], mask: PackedMask | None) -> NDArray[np.uint8]:
+    """A picture on which hatching covers what is fixed to the camera.
+
+    Args:
+        image: BGR, uint8, (H, W, 3).
+        mask: What is fixed; None: nothing is known.
+    """
+    if mask is None:
+        return image
+    height, width = image.shape[:2]
+    fixed = mask.unpack(width, height)
+    rows, columns = np.indices((height, width))
+    drawn = image.copy()
+    drawn[fixed] = drawn[fixed] // 2 + np.array(_FIXED_COLOUR, np.uint8) // 2
+    drawn[fixed & ((rows + columns) % _HATCH_PX == 0)] = _FIXED_COLOUR
+    return drawn
+
+
+_FIXED_COLOUR, _HATCH_PX = (150, 150, 150), 8
 _BOX = {
     ItemStatus.APPEARED: (60, 200, 60),
     ItemStatus.VISIBLE: (240, 170, 40),

@@ -169,7 +169,7 @@ def ros1_converter(type_name: str, text: str) -> Callable[[bytes], bytes]:
 
 # Fields that recordings of before lack; what reads these messages has a value for them.
 _ADDED = {
-    'embodied_r_msgs/msg/Keyframe': {'motion', 'depth'},
+    'embodied_r_msgs/msg/Keyframe': {'motion', 'depth', 'fixed_mask'},
     'embodied_r_msgs/msg/Answer': {
         *('map_revision', 'landmark_ids', 'landmark_age', 'wait', 'generation'),
         *('sentence', 'unit', 'check', 'check_reason', 'calls', 'rejected', 'has_goal'),

@@ -13,6 +13,7 @@ from embodied_r_ros.cli.arguments import (
     given_config,
     image_progress,
     rate_of,
+    say,
     some_path,
 )
 from embodied_r_ros.cli.perceiver import SOURCE_GROUPS
@@ -55,7 +56,7 @@ def main(args: argparse.Namespace) -> int:
         images = image_progress(source, source.length)
         keyframes_only = not args.all_frames
         evaluations = evaluate_images(
-            images, config, budget=args.budget, keyframes_only=keyframes_only
+            images, config, budget=args.budget, keyframes_only=keyframes_only, tell=say
         )
         _list(evaluations, as_json=args.json)
     return 0

@@ -55,7 +55,7 @@ from embodied_r_ros.core.types.episodes import (
     LabelVerdict,
 )
 from embodied_r_ros.core.types.geometry import Pose
-from embodied_r_ros.core.types.images import EncodedImage, PackedDepth
+from embodied_r_ros.core.types.images import EncodedImage, PackedDepth, PackedMask
 from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.core.types.landmarks import Landmark, LandmarkStatus, PathPoint, SceneMap
 
@@ -289,6 +289,7 @@ def keyframe_to_msg(factory: MessageFactory, keyframe: Keyframe) -> Any:
         **_pose_fields(factory, keyframe.pose),
         motion=_MOTION.to_msg(factory, keyframe.motion or Motion()),
         depth=_depth_to_msg(factory, keyframe),
+        fixed_mask=_mask_to_msg(factory, keyframe),
     )
 
 
@@ -305,9 +306,12 @@ def keyframe_from_msg(msg: Any) -> Keyframe:
     if any(msg.k) and image.data:
         height, width = image.decode().shape[:2]
         intrinsics = intrinsics_of_arrays(width, height, msg.k, msg.d)
-    # Recordings of before have neither.
+    # Recordings of before have none of these.
     motion = _MOTION.from_msg(msg.motion) if hasattr(msg, 'motion') else None
-    depth = bytes(memoryview(msg.depth.data)) if hasattr(msg, 'depth') else b''
+    depth, mask = (
+        bytes(memoryview(getattr(msg, name).data)) if hasattr(msg, name) else b''
+        for name in ('depth', 'fixed_mask')
+    )
     return _KEYFRAME.from_msg(
         msg,
         stamp_ns=stamp_ns_from_msg(msg.header.stamp),
@@ -318,6 +322,7 @@ def keyframe_from_msg(msg: Any) -> Keyframe:
         pose=_pose_of(msg),
         motion=motion if motion and motion.source is not MotionSource.UNKNOWN else None,
         depth=PackedDepth(depth) if depth else None,
+        fixed_mask=PackedMask(mask) if mask else None,
     )
 
 
@@ -325,6 +330,12 @@ def _depth_to_msg(factory: MessageFactory, keyframe: Keyframe) -> Any:
     packed = EncodedImage(b'', '')
     if keyframe.depth:
         packed = EncodedImage(keyframe.depth.data, '16UC1; png')
+    return encoded_image_to_msg(factory, keyframe.stamp_ns, keyframe.frame_id, packed)
+
+
+def _mask_to_msg(factory: MessageFactory, keyframe: Keyframe) -> Any:
+    mask = keyframe.fixed_mask
+    packed = EncodedImage(mask.data, 'mono8; png') if mask else EncodedImage(b'', '')
     return encoded_image_to_msg(factory, keyframe.stamp_ns, keyframe.frame_id, packed)
 
 

@@ -26,6 +26,7 @@ from embodied_r_ros.bags.messages import (
 )
 from embodied_r_ros.common.errors import ConfigError, ImageError
 from embodied_r_ros.common.settings import setting, Settings
+from embodied_r_ros.core.keyframes.fixed_parts import read_mask
 from embodied_r_ros.core.keyframes.selector import KeyframeConfig, Keyframer
 from embodied_r_ros.core.types.geometry import NS_PER_S
 from embodied_r_ros.data.own_messages import keyframe_to_msg
@@ -212,12 +213,14 @@ class KeyframeExtractorNode(ManagedNode):
         """Announce the keyframes.
 
         Raises:
-            ConfigError: The calibration cannot be used, or nothing here reads the transforms that
-                are to give poses.
+            ConfigError: The calibration or the mask cannot be used, or nothing here reads the
+                transforms that are to give poses.
         """
         check_pose_source(self.parameters.config(PoseConfig))
         file = self.parameters.config(ExtractorConfig).calibration
         self._calibration = read_calibration(Path(file).expanduser()) if file else None
+        if mask := self.parameters.config(KeyframeConfig).mask:
+            read_mask(Path(mask).expanduser())
         self._publisher = self.publisher(Keyframe, 'keyframe', topics.RESULT)
 
     def activate(self) -> None:
@@ -231,6 +234,7 @@ class KeyframeExtractorNode(ManagedNode):
         self._images, self._keyframes = Meter(), Meter()
         self._evaluated, self._dropped, self._problems = Meter(), Meter(), Meter()
         self._last_problem = ''
+        self._has_told_parts = False
         self._age_s = self._delay_s = 0.0  # of the newest image, as it came; once it was evaluated
         self._worker: Worker[_Arrival] = Worker(
             self._evaluate, config.queue, self._note_problem, 'keyframes'
@@ -256,6 +260,7 @@ class KeyframeExtractorNode(ManagedNode):
             'problems': self._problems.count,
             'delay_s': self._delay_s,
             'calibrated': self._intrinsics is not None,
+            'fixed_to_camera': self._extractor.selector.fixed_parts.text() or 'nothing is known',
             **self._poses.values(),
             **self._depth.values(),
             **self._extractor.selector.counts,
@@ -334,12 +339,19 @@ class KeyframeExtractorNode(ManagedNode):
             self._extractor.reset(arrival.episode_id)
         image = self._complete(stamped_image(arrival.msg, arrival.count, self._decoder))
         _, keyframe = self._extractor.process(image, drops)
+        self._tell_fixed_parts()
         self._evaluated.tick()
         self._dropped.tick(drops)
         self._delay_s = self._age_of(image.stamp_ns)
         if keyframe:
             self._output.publish(keyframe_to_msg(ROS_MESSAGES, keyframe))
             self._keyframes.tick()
+
+    def _tell_fixed_parts(self) -> None:
+        """Log once that something is fixed to the camera."""
+        if not self._has_told_parts and (text := self._extractor.selector.fixed_parts.text()):
+            self._has_told_parts = True
+            self.get_logger().info(text)
 
     def _age_of(self, stamp_ns: int) -> float:
         """Time since a stamp [s]; 0 where it is none, or there is no time yet."""

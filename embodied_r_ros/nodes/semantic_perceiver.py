@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TYPE_CHECKING
 
 from embodied_r_msgs.msg import Keyframe, SemanticDelta
 from embodied_r_msgs.srv import Focus
-from embodied_r_ros.apps.sheet import with_items
+from embodied_r_ros.apps.sheet import with_fixed, with_items
 from embodied_r_ros.bags.messages import encoded_image_to_msg
 from embodied_r_ros.bags.vision_messages import (
     DETECTIONS_3D,
@@ -113,7 +113,8 @@ class ItemExport:
             publishers[MARKERS].publish(markers_to_msg(ROS_MESSAGES, delta, places, before))
         if _PICTURE in publishers and keyframe:
             with suppress(ImageError):  # of a damaged keyframe nothing is drawn
-                picture = encode_image(with_items(decode_image(keyframe.image.data), delta.items))
+                image = with_fixed(decode_image(keyframe.image.data), keyframe.fixed_mask)
+                picture = encode_image(with_items(image, delta.items))
                 msg = encoded_image_to_msg(
                     ROS_MESSAGES, keyframe.stamp_ns, keyframe.frame_id, picture
                 )

@@ -16,7 +16,7 @@ from embodied_r_ros.common.files import interface_path
 from embodied_r_ros.core.types import answers, deltas, episodes, keyframes
 from embodied_r_ros.core.types.answers import Gripper, KeypointProposal
 from embodied_r_ros.core.types.geometry import Intrinsics, Pose
-from embodied_r_ros.core.types.images import encode_image, EncodedImage, pack_depth
+from embodied_r_ros.core.types.images import encode_image, EncodedImage, pack_depth, pack_mask
 from embodied_r_ros.data import own_messages
 import numpy as np
 import pytest
@@ -61,6 +61,7 @@ def keyframe() -> keyframes.Keyframe:
             deltas.ScaleSource.DEPTH,
         ),
         depth=pack_depth(np.full((48, 64), 2.0, np.float32)),
+        fixed_mask=pack_mask(np.eye(12, 16) > 0),
         episode_id='e1',
         dropped_images=7,
     )

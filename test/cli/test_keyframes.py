@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 import json
+import math
 from pathlib import Path
 import shlex
 from typing import Any
@@ -12,11 +13,14 @@ import cv2
 from embodied_r_ros.bags.message_types import BagMessageFactory, embodied_typestore
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.core.types.images import encode_image
+from embodied_r_ros.core.types.images import encode_image, StampedImage
 from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.data.own_messages import keyframe_to_msg
 import numpy as np
 import pytest
+
+from bench.own_body import own_parts, with_own_parts
+from test.raycast_room import pose_at, Room
 
 ROOT = Path(__file__).parents[2]
 FIELDS = ['index', 'stamp_ns', 'is_keyframe', 'reference_index', 'overlap', 'inliers', 'reason']
@@ -54,6 +58,46 @@ def test_keyframes_are_listed_as_json_lines(
         'inliers': second['inliers'],
         'reason': 'new_view',
     }
+
+
+def test_what_is_fixed_to_the_camera_is_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    room, surface = Room(3), Room(9).view(pose_at(0, 0, 1.2))
+    seen = [
+        StampedImage(
+            index, 0, room.view(pose_at(0, 0, 1.2, 0.9 * math.sin(0.2 * index), 0.05 * index))
+        )
+        for index in range(20)
+    ]
+    folder = tmp_path / 'images'
+    folder.mkdir()
+    for image in with_own_parts(seen, 'gripper', surface):
+        cv2.imwrite(str(folder / f'{image.index:03}.png'), image.image)
+    assert main(['keyframes', str(folder), '--json']) == 0
+    told = capsys.readouterr()
+    assert list(json.loads(told.out.splitlines()[0])) == FIELDS
+    [line] = [line for line in told.err.splitlines() if 'fixed to the camera' in line]
+    assert 'bottom (found at image' in line
+    mask = tmp_path / 'mask.png'
+    cv2.imwrite(str(mask), own_parts('gripper', 320, 240).astype(np.uint8) * 255)
+    assert main(['keyframes', str(folder), '--json', '--mask', str(mask)]) == 0
+    assert f'17% of the image, bottom (by {mask})' in capsys.readouterr().err
+
+
+def test_a_mask_of_another_size_is_one_error(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mask = tmp_path / 'masks' / 'mask.png'
+    mask.parent.mkdir()
+    cv2.imwrite(str(mask), np.zeros((480, 640), np.uint8))
+    assert main(['keyframes', str(folder), '--mask', str(mask)]) == 2
+    told = capsys.readouterr()
+    [line] = told.err.splitlines()
+    assert (
+        line == f'embodied-r: error: mask {mask} is 640x480: expected 320x240, as the images are'
+    )
+    assert not told.out
 
 
 @pytest.mark.parametrize('damaged', [None, 1])

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import threading
 from types import SimpleNamespace
 from typing import Any, TYPE_CHECKING
@@ -12,7 +13,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.msg import EpisodeMark, Keyframe
 from embodied_r_ros.bags import messages
 from embodied_r_ros.core.types.geometry import Intrinsics, Pose, yaw_pitch_roll
-from embodied_r_ros.core.types.images import EncodedImage
+from embodied_r_ros.core.types.images import EncodedImage, StampedImage
 from embodied_r_ros.data import own_messages
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.camera_poses import OwnTransforms
@@ -24,8 +25,10 @@ import pytest
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import String
 
+from bench.own_body import own_parts, with_own_parts
 from test.nodes.graph import ACTIVATE, CLEANUP, CONFIGURE, DEACTIVATE, wait_for
 from test.nodes.test_images import raw
+from test.raycast_room import pose_at, Room
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -224,6 +227,72 @@ def test_missing_calibration_fails_the_configuration_in_one_line(
     assert message in line
     file.write_text(CALIBRATION)
     graph.change(node, CONFIGURE, ACTIVATE)
+
+
+def turning_with_gripper(images: int) -> list[NDArray[np.uint8]]:
+    """What a camera on an arm sees that looks around a room."""
+    room, surface = Room(3), Room(9).view(pose_at(0, 0, 1.2))
+    seen = [
+        StampedImage(
+            index, 0, room.view(pose_at(0, 0, 1.2, 0.9 * math.sin(0.2 * index), 0.05 * index))
+        )
+        for index in range(images)
+    ]
+    return [image.image for image in with_own_parts(seen, 'gripper', surface)]
+
+
+def status_values(graph: Graph, key: str, sought: str) -> str:
+    """The value of a key of the diagnostics, once it holds a text."""
+    arrays = graph.inbox(DiagnosticArray, '/diagnostics')
+
+    def newest() -> str:
+        values = [v.value for a in arrays[-1:] for v in a.status[0].values if v.key == key]
+        assert len(values) <= 1
+        return next((value for value in values if sought in value), '')
+
+    return str(wait_for(newest, f'{key}: {sought}'))
+
+
+def test_diagnostics_name_what_is_fixed_to_the_camera_once(
+    graph: Graph, capfd: pytest.CaptureFixture[str]
+) -> None:
+    graph.active(KeyframeExtractorNode, queue=30, **{'keyframe.max_interval_s': 0.5})
+    camera = Camera(graph)
+    for index, image in enumerate(turning_with_gripper(20)):
+        camera.send(image, START_NS + index * S // 10)
+    text = status_values(graph, 'fixed_to_camera', 'fixed to the camera')
+    assert re.match(r'fixed to the camera: 1\d% of the image, bottom \(found at image \d+\)', text)
+    assert capfd.readouterr().err.count('fixed to the camera') == 1
+    newest = wait_for(
+        lambda: next((k for k in camera.keyframes[::-1] if len(k.fixed_mask.data)), None),
+        'a keyframe with the mask',
+    )
+    keyframe = own_messages.keyframe_from_msg(newest)
+    assert keyframe.fixed_mask is not None
+    assert 0.1 < keyframe.fixed_mask.unpack(320, 240).mean() < 0.2
+
+
+def test_a_mask_is_a_parameter(
+    graph: Graph, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    mask = tmp_path / 'mask.png'
+    node = graph.add(KeyframeExtractorNode, **{'keyframe.mask': str(mask)})
+    assert not graph.try_change(node, CONFIGURE)
+    [line] = [line for line in capfd.readouterr().err.splitlines() if 'not configured' in line]
+    assert f'mask {mask} cannot be read: No such file' in line
+    cv2.imwrite(str(mask), own_parts('hood', 640, 480).astype(np.uint8) * 255)
+    graph.change(node, CONFIGURE, ACTIVATE)
+    camera = Camera(graph)
+    camera.send(view(1), START_NS)
+    arrays = graph.inbox(DiagnosticArray, '/diagnostics')
+    message = wait_for(
+        lambda: next((a.status[0].message for a in arrays if a.status[0].level == b'\x01'), None),
+        'a warning',
+    )
+    assert f'mask {mask} is 640x480: expected 320x240' in message
+    camera.send(cv2.resize(view(1), (640, 480)), START_NS + S)
+    assert len(camera.keyframes.wait(1)[0].fixed_mask.data)
+    assert 'bottom' in status_values(graph, 'fixed_to_camera', 'by ')
 
 
 def test_calibration_of_a_binned_sensor_is_fitted_as_offline(graph: Graph) -> None:

@@ -9,6 +9,7 @@ import tempfile
 import threading
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.apps.sheet import with_fixed
 from embodied_r_ros.bags.depth import shows_depth
 from embodied_r_ros.bags.images import ImageDecoder
 from embodied_r_ros.bags.messages import encoded_image_from_msg, IMAGE_TYPES, stamp_ns_from_msg
@@ -184,11 +185,12 @@ def read_keyframe(msg: Any) -> Keyframe | None:
 
 
 def jpeg_of_keyframe(keyframe: Keyframe) -> bytes:
-    """The picture of a keyframe; empty: it is none."""
-    if image_format(keyframe.image.data) == 'jpeg':
+    """The picture of a keyframe, what is fixed to the camera hatched; empty: it is none."""
+    if image_format(keyframe.image.data) == 'jpeg' and keyframe.fixed_mask is None:
         return keyframe.image.data
     try:
-        return encode_image(keyframe.image.decode(), _QUALITY, _SIDE_PX).data
+        picture = with_fixed(keyframe.image.decode(), keyframe.fixed_mask)
+        return encode_image(picture, _QUALITY, _SIDE_PX).data
     except (ImageError, ValueError):
         return b''
 

@@ -25,6 +25,7 @@ _MAX_CORNERS = 500
 # Grey levels: faint texture after shrinking, and a slope across cells that noise does not reach.
 _TEXTURE_STD = 5.0
 _SLOPE = 2.0
+_RIM = np.ones((3, 3), np.uint8)  # cells around a cell whose texture counts as its own
 _GRADIENT_NOISE = 30.0  # of the squared gradient [(grey/px)^2]; a place is known above it
 
 
@@ -38,6 +39,9 @@ class Corners:
 
 class View:
     """One image at work size. What is costly is computed when it is first needed."""
+
+    # What is fixed to the camera, and so no part of the view; None: nothing. (rows, columns).
+    fixed_cells: NDArray[np.bool_] | None = None
 
     def __init__(self, image: NDArray[np.uint8]) -> None:
         """Shrink an image.
@@ -56,6 +60,36 @@ class View:
         self.grey = _resize(self.detailed, WORK_PX)  # (h, w)
         self.height, self.width = self.grey.shape  # work size [px]
         self.size = self.width, self.height
+
+    def leave_out(self, fixed_cells: NDArray[np.bool_] | None) -> None:
+        """Take cells (rows, columns) that are fixed to the camera out of the view."""
+        if fixed_cells is self.fixed_cells:
+            return
+        self.fixed_cells = fixed_cells
+        for name in ('beside_fixed', 'open_grey', 'open_detailed', 'textured_share', 'corners'):
+            self.__dict__.pop(name, None)
+
+    @cached_property
+    def beside_fixed(self) -> NDArray[np.bool_] | None:
+        """Cells whose surroundings hold something fixed; None: none. Shape (rows, columns)."""
+        if self.fixed_cells is None:
+            return None
+        return cv2.dilate(self.fixed_cells.astype(np.uint8), _RIM) > 0
+
+    @cached_property
+    def open_grey(self) -> NDArray[np.uint8]:
+        """`grey`, in which what is fixed to the camera looks like what is around it."""
+        return _without(self.beside_fixed, self.grey)
+
+    @cached_property
+    def open_detailed(self) -> NDArray[np.uint8]:
+        """The same of `detailed`."""
+        return _without(self.beside_fixed, self.detailed)
+
+    @property
+    def open_share(self) -> float:
+        """Share of the image that is not fixed to the camera, > 0 to 1."""
+        return 1.0 if self.fixed_cells is None else max(1e-3, 1.0 - float(self.fixed_cells.mean()))
 
     @cached_property
     def brightness(self) -> NDArray[np.float32]:
@@ -98,19 +132,44 @@ class View:
         slope_y = cv2.Sobel(self.mean, cv2.CV_32F, 0, 1, scale=1 / 8)
         has_slope = cv2.magnitude(slope_x, slope_y) > _SLOPE
         is_textured = has_slope | (self.variance > _TEXTURE_STD**2)
-        return np.count_nonzero(is_textured) / is_textured.size
+        if self.beside_fixed is not None:
+            is_textured = is_textured[~self.beside_fixed]
+        return np.count_nonzero(is_textured) / max(1, is_textured.size)
 
     @cached_property
     def corners(self) -> Corners:
         """Distinctive points, for views that lie far apart."""
         # Reflected borders let corners near the rim count; there the view changes first.
         orb = cv2.ORB_create(_MAX_CORNERS, nlevels=4, edgeThreshold=12, fastThreshold=7)  # type: ignore[attr-defined]
-        keypoints, descriptors = orb.detectAndCompute(self.detailed, None)
+        usable = None
+        if self.beside_fixed is not None:
+            usable = cv2.resize((~self.beside_fixed).astype(np.uint8), self.detailed.shape[::-1])
+        keypoints, descriptors = orb.detectAndCompute(self.open_detailed, usable)
         if descriptors is None:
             return Corners(np.empty((0, 2), np.float32), np.empty((0, 32), np.uint8))
         scale = np.divide(self.grey.shape[::-1], self.detailed.shape[::-1])
         points = np.array([keypoint.pt for keypoint in keypoints]) * scale
         return Corners(points.astype(np.float32), np.asarray(descriptors, np.uint8))
+
+
+def _without(cells: NDArray[np.bool_] | None, grey: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A grey image in which the pixels of cells (rows, columns) are blurred from around them.
+
+    Else flow would hold back what moves beside something that does not.
+    """
+    if cells is None:
+        return grey
+    size = grey.shape[1], grey.shape[0]
+    hidden = cv2.resize(cells.astype(np.uint8), size, interpolation=cv2.INTER_NEAREST) > 0
+    seen = (~hidden).astype(np.float32)
+    layers: Any = cv2.merge([grey * seen, seen])
+    near = sum(weight * cv2.blur(layers, (size[0] // n, size[0] // n)) for n, weight in _FILL)
+    filled = near[..., 0] / np.maximum(near[..., 1], 1e-9)
+    return np.where(hidden, filled.astype(np.uint8), grey)
+
+
+# Boxes, as parts of the width, and weights by which pixels speak for hidden ones around them.
+_FILL = ((20, 1.0), (5, 1e-2), (1, 1e-4))
 
 
 def around_cells(values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -338,6 +397,10 @@ def alignment_at(first: View, second: View, offsets: NDArray[np.float32]) -> Ali
     likeness = (covariance + flat) / np.sqrt((first.variance + flat) * (variance + flat))
     places = cell_centres(first.width, first.height) + offsets
     in_view = _inside(second, places, _RIM_PX)
+    if first.beside_fixed is not None:
+        in_view &= ~first.beside_fixed
+    if second.beside_fixed is not None:
+        in_view &= ~cells_at(second.beside_fixed, places)
     textured = first.variance > flat
     return Alignment(
         offsets,
@@ -361,7 +424,7 @@ def shares(first: View, second: View, alignment: Alignment) -> tuple[float, floa
     chances, growth = _chances(first, second, alignment)
     ratio = first.width * first.height / (second.width * second.height)
     covered = float(np.mean(chances * np.clip(growth, 0.0, _MAX_GROWTH))) * ratio
-    return float(np.mean(chances)), min(1.0, covered)
+    return float(np.mean(chances)) / first.open_share, min(1.0, covered / second.open_share)
 
 
 def _chances(
@@ -372,6 +435,10 @@ def _chances(
     along_x, along_y = _slope(places, 1), _slope(places, 0)
     growth = along_x[..., 0] * along_y[..., 1] - along_x[..., 1] * along_y[..., 0]
     there = _inside(second, places)
+    if first.fixed_cells is not None:
+        there &= ~first.fixed_cells
+    if second.fixed_cells is not None:
+        there &= ~cells_at(second.fixed_cells, places)
     if alignment.structure:
         there &= growth > 0  # what turned away shows its back
     if float(np.abs(alignment.offsets).mean()) < _STILL_PX:
@@ -432,8 +499,8 @@ def _warp(
     """
     moves = cv2.resize(offsets, first.size, interpolation=cv2.INTER_LINEAR)
     places = np.asarray(moves + pixel_grid(*first.size), np.float32)
-    warped = first.grey.copy()
-    cv2.remap(second.grey, places, None, cv2.INTER_LINEAR, warped, outside)  # type: ignore[call-overload]
+    warped = first.open_grey.copy()
+    cv2.remap(second.open_grey, places, None, cv2.INTER_LINEAR, warped, outside)  # type: ignore[call-overload]
     return warped
 
 
@@ -442,7 +509,7 @@ def _follow_flow(first: View, second: View, offsets: NDArray[np.float32]) -> NDA
     # Flow must not hold back what leaves the view, as the rim in its place would.
     warped = _warp(first, second, offsets, cv2.BORDER_TRANSPARENT)
     # None: no flow to start from.
-    flow = _FLOW.dense.calc(first.grey, warped, None)  # type: ignore[call-overload]
+    flow = _FLOW.dense.calc(first.open_grey, warped, None)  # type: ignore[call-overload]
     size = offsets.shape[1], offsets.shape[0]
     cells = cv2.resize(flow, size, interpolation=cv2.INTER_AREA)
     there = pixel_grid(*size) + cells / CELL_PX
@@ -457,6 +524,13 @@ def _inside(view: View, places: NDArray[np.float32], rim_px: float = -0.5) -> ND
     low = np.float32(rim_px)
     right, bottom = np.float32(view.width - 1 - rim_px), np.float32(view.height - 1 - rim_px)
     return np.asarray((x >= low) & (x <= right) & (y >= low) & (y <= bottom))
+
+
+def cells_at(cells: NDArray[np.bool_], places: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Values of cells (rows, columns) at places (..., 2) [px]; outside, of the nearest cell."""
+    at = (places / np.float32(CELL_PX)).astype(np.intp)
+    rows, columns = cells.shape
+    return np.asarray(cells[at[..., 1].clip(0, rows - 1), at[..., 0].clip(0, columns - 1)])
 
 
 def _continue(first: View, alignment: Alignment) -> NDArray[np.float32]:

@@ -18,7 +18,7 @@ from embodied_r_ros.core.types.keyframes import KeyframeReason
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from embodied_r_ros.core.keyframes.alignment import View
     from embodied_r_ros.core.keyframes.overlap import TwoView
@@ -106,6 +106,7 @@ def evaluate_images(
     *,
     budget: int = 0,
     keyframes_only: bool = True,
+    tell: Callable[[str], None] | None = None,
 ) -> Iterator[Evaluation]:
     """Evaluate the images of a recording.
 
@@ -116,6 +117,7 @@ def evaluate_images(
             seen, each compared with the one before it that is kept. It is no setting of a stream:
             live, nobody waits for the end.
         keyframes_only: Leave all other images out.
+        tell: Is told at the end what is fixed to the camera, if anything.
 
     Raises:
         ConfigError: The budget is below 2, or there is one and all images are wanted.
@@ -126,11 +128,12 @@ def evaluate_images(
     selector = KeyframeSelector(config)
     if budget:
         yield from _within_budget(images, selector, budget)
-        return
-    for image in images:
+    for image in () if budget else images:
         evaluation = selector.evaluate(image)
         if evaluation.is_keyframe or not keyframes_only:
             yield evaluation
+    if tell and (text := selector.fixed_parts.text()):
+        tell(text)
 
 
 def _within_budget(

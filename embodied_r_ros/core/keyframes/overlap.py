@@ -72,7 +72,7 @@ def two_view(first: View, second: View, before: TwoView | None = None) -> TwoVie
     if alignment is None:
         return TwoView(0.0)
     x, y = alignment.offsets[alignment.trusted].T
-    if len(x) < max(1, _MIN_TRUSTED_SHARE * alignment.trusted.size):
+    if len(x) < max(1, _MIN_TRUSTED_SHARE * alignment.trusted.size * first.open_share):
         return TwoView(0.0)
     shift = median(np.hypot(x, y)) / first.width
     return TwoView(
@@ -134,7 +134,7 @@ def _change_share(first: View, second: View, alignment: Alignment) -> float:
     for view in (first, second):
         if view.mean.shape == unlike.shape:
             unlike &= (view.mean > low) & (view.mean < high)
-    return float(unlike.mean())
+    return float(unlike.mean()) / first.open_share
 
 
 _WINDOW_NS = 500_000_000
@@ -275,8 +275,15 @@ class DepthView:
     pose: Pose  # of the camera link
 
 
-def depth_view(image: StampedImage) -> DepthView | None:
-    """Depth and pose of an image, prepared for comparison; None: one is not known."""
+def depth_view(
+    image: StampedImage, fixed_cells: NDArray[np.bool_] | None = None
+) -> DepthView | None:
+    """Depth and pose of an image, prepared for comparison; None: one is not known.
+
+    Args:
+        image: The image.
+        fixed_cells: What is fixed to the camera, of which depth says nothing. (rows, columns).
+    """
     if image.depth is None or image.pose is None or image.intrinsics is None:
         return None
     camera = image.intrinsics.scaled(image.depth.shape[1], image.depth.shape[0])
@@ -295,6 +302,9 @@ def depth_view(image: StampedImage) -> DepthView | None:
     )
     straight = cv2.remap(image.depth, *_straightening(camera, thin), cv2.INTER_NEAREST)
     known = np.isfinite(straight) & (straight > 0)
+    if fixed_cells is not None:
+        cells = fixed_cells.astype(np.uint8)
+        known &= cv2.resize(cells, (width, height), interpolation=cv2.INTER_NEAREST) == 0
     if known.mean() < _MIN_KNOWN:
         return None
     return DepthView(np.where(known, straight, np.float32(0)), thin, image.pose)

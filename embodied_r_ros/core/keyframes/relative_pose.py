@@ -63,6 +63,15 @@ def relative_pose(
     return best
 
 
+def possible_poses(
+    first: NDArray[np.float64], second: NDArray[np.float64], tolerance: float
+) -> list[RelativePose]:
+    """Every pose that explains about as much as the best, as in `relative_pose`; best first."""
+    still, general = _models(first, second, tolerance)
+    poses = sorted([*general, *([still] if still else [])], key=lambda pose: -pose.support)
+    return [pose for pose in poses if pose.support > poses[0].support - _MIN_LEAD]
+
+
 def explained_in_general(
     first: NDArray[np.float64], second: NDArray[np.float64], tolerance: float
 ) -> float:

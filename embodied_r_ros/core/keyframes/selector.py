@@ -17,6 +17,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.common.work import IMAGES, KEYFRAMES, METER
 from embodied_r_ros.core.keyframes.alignment import no_offsets, View
+from embodied_r_ros.core.keyframes.fixed_parts import FixedParts
 from embodied_r_ros.core.keyframes.overlap import (
     BLANK_SHARE,
     ChangeDetector,
@@ -86,6 +87,16 @@ class KeyframeConfig(Settings):
         True, 'follow it through images with a pose too; false: poses alone give their motion'
     )
 
+    mask: str = setting(
+        '',
+        'PNG of the size of the images, white where they show what is fixed to the camera (a '
+        'gripper, a hood); empty: it is found, as find_fixed says',
+        read_only=True,
+    )
+    find_fixed: bool = setting(
+        True, 'find what is fixed to the camera, and leave it out', read_only=True
+    )
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -128,10 +139,12 @@ class KeyframeSelector:
         self.config = config or KeyframeConfig()
         names = ['images', 'blank_images', 'resets', *(reason.label for reason in KeyframeReason)]
         self.counts: Counter[str] = Counter(dict.fromkeys(names, 0))
+        self.fixed_parts = FixedParts(self.config.mask, is_sought=self.config.find_fixed)
         self.reset()
 
     def reset(self) -> None:
-        """Forget the stream: the next image is a first one. The counts stay."""
+        """Forget the stream: the next image is a first one. Counts and fixed parts stay."""
+        self.fixed_parts.restart()
         self._reference: _Reference | None = None
         self._before: TwoView | None = None  # the image before, compared with the reference
         self._changes = ChangeDetector()
@@ -168,13 +181,19 @@ class KeyframeSelector:
 
         Raises:
             ImageError: The array is not a BGR image.
+            ConfigError: The mask has another size than the image.
         """
-        view, depth = View(image.image), depth_view(image)
+        view = View(image.image)
         last_ns = image.stamp_ns if self._last_stamp_ns is None else self._last_stamp_ns
         if image.stamp_ns < last_ns - _CLOCK_JITTER_NS:
             self.counts['resets'] += 1
             self.reset()
         self._last_stamp_ns, self._newest_view = image.stamp_ns, view
+        self.fixed_parts.update(view, image)
+        for each in (view, self.reference_view):
+            if each is not None:
+                each.leave_out(self.fixed_parts.cells)
+        depth = depth_view(image, self.fixed_parts.cells)
         self._blank_images = self._blank_images + 1 if self._is_blank(view) else 0
         views = self._with_depth(self._compare(view), depth)
         reason = self._decide(image.stamp_ns, views)
@@ -388,6 +407,7 @@ class Keyframer:
             pose=image.pose,
             motion=motion,
             depth=None if image.depth is None else pack_depth(image.depth),
+            fixed_mask=self.selector.fixed_parts.packed(),
             episode_id=self._episode_id,
             dropped_images=self._dropped_images,
         )

@@ -53,6 +53,7 @@ _WIDEST = 2.5  # places farther from the axis, in focal lengths, are of no use
 _AGREES, _GONE = 3.0, 6.0  # tolerances within which a track agrees, and from which it is dropped
 _PLACED = 0.35  # share of the points that has to agree on a pose
 _DOUBTFUL = 0.6  # with a smaller share, another pose is sought
+_FIXED = 0.2  # share of the tracks at what is fixed to the camera: the map is wrong
 _TURNED = 0.6  # share of the tracks that has to agree on a rotation
 _MAX_PREDICTED = 3.0  # times the last step that a step may be predicted to be
 _NEAREST = 1e-3  # of the farthest point: what is nearer may lie behind the camera
@@ -100,7 +101,8 @@ class MotionTracker:
         height, width = image.image.shape[:2]
         camera = stated or Intrinsics.from_fov(width, height, _ASSUMED_FOV_RAD)
         camera, self._is_stated = camera.scaled(*self._before.size), stated is not None
-        if before is None or self._map is None or camera != self._camera:
+        is_own = before is not None and self._map is not None and self._shows_fixed(self._map)
+        if before is None or self._map is None or camera != self._camera or is_own:
             self._camera = camera
             self._begin(image)
             return
@@ -131,6 +133,12 @@ class MotionTracker:
         if is_new:
             self._keep_view(image)
         return bool(np.isfinite(track_map.pose.translation).all())
+
+    def _shows_fixed(self, track_map: TrackMap) -> bool:
+        """Whether much of the map is of what turned out to be fixed to the camera."""
+        assert self._before is not None
+        own = self._before.is_fixed(self._pixels[track_map.is_alive])
+        return bool(len(own)) and float(own.mean()) > _FIXED
 
     def mark_keyframe(self, image: StampedImage) -> Motion | None:
         """Tell the motion since the last keyframe, and count from the newest image on.

@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.core.keyframes.alignment import cell_centres, CELL_PX, View
+from embodied_r_ros.core.keyframes.alignment import cell_centres, CELL_PX, cells_at, View
 from embodied_r_ros.core.keyframes.overlap import two_view
 from embodied_r_ros.core.keyframes.small_matrices import median
 import numpy as np
@@ -36,12 +36,18 @@ class TrackedView:
 
     def __init__(self, view: View) -> None:
         self.view = view
-        self.grey = np.asarray(cv2.createCLAHE(2.5, (6, 6)).apply(view.detailed), np.uint8)
+        self.grey = np.asarray(cv2.createCLAHE(2.5, (6, 6)).apply(view.open_detailed), np.uint8)
 
     @property
     def size(self) -> tuple[int, int]:
         """Width and height [px]."""
         return self.grey.shape[1], self.grey.shape[0]
+
+    def is_fixed(self, places: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Which places (N, 2) [px] lie at something that is fixed to the camera. Shape (N,)."""
+        if self.view.beside_fixed is None:
+            return np.zeros(len(places), bool)
+        return cells_at(self.view.beside_fixed, places * (self.view.width / self.size[0]))
 
 
 def follow(
@@ -73,6 +79,8 @@ def follow(
     closes = away_x * away_x + away_y * away_y < _CLOSES_PX**2
     last = np.array(now.size) - _BORDER_PX
     inside = ((there >= _BORDER_PX) & (there < last)).all(axis=1)
+    if now.view.beside_fixed is not None:
+        inside &= ~now.is_fixed(there)
     return there, is_good & is_good_back & closes & inside
 
 
@@ -184,6 +192,9 @@ def find_corners(view: TrackedView, taken: NDArray[np.float32]) -> NDArray[np.fl
     cv2.cornerMinEigenVal(view.grey, _BLOCK_PX, quality)
     for rim in (quality, quality.T):
         rim[:_BORDER_PX], rim[-_BORDER_PX:] = 0, 0
+    if (fixed := view.view.beside_fixed) is not None:
+        size = width, height
+        quality[cv2.resize(fixed.astype(np.uint8), size, interpolation=cv2.INTER_NEAREST) > 0] = 0
     squares = quality[: rows * SPACING_PX, : columns * SPACING_PX]
     squares = squares.reshape(rows, SPACING_PX, columns, SPACING_PX).transpose(0, 2, 1, 3)
     squares = squares.reshape(rows * columns, -1)

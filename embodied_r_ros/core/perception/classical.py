@@ -38,6 +38,7 @@ from embodied_r_ros.core.perception.items import (
     items_between,
     items_in_view,
     ItemView,
+    outside_fixed,
 )
 from embodied_r_ros.core.perception.perceiver import delta_of_pair
 from embodied_r_ros.core.types.answers import FocusText
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.perception.coloured_objects import ColouredObject
     from embodied_r_ros.core.perception.egomotion import Features
     from embodied_r_ros.core.types.deltas import Item, SemanticDelta
-    from embodied_r_ros.core.types.images import EncodedImage
+    from embodied_r_ros.core.types.images import EncodedImage, PackedMask
     from embodied_r_ros.core.types.keyframes import Keyframe
     import numpy as np
     from numpy.typing import NDArray
@@ -184,7 +185,12 @@ class ClassicalPerceiver:
             return True
         height, width = self._image(later.image).shape[:2]
         field = self._fields[later.camera]
-        field.learn(self._features(earlier.image), self._features(later.image), width, height)
+        field.learn(
+            self._features(earlier.image, earlier.fixed_mask),
+            self._features(later.image, later.fixed_mask),
+            width,
+            height,
+        )
         return field.is_settled
 
     def _describe(self, delta: SemanticDelta, keyframe: Keyframe) -> SemanticDelta:
@@ -212,7 +218,10 @@ class ClassicalPerceiver:
         is_sure = known and known.source is not MotionSource.FOLLOWED
         if known and (is_sure or not (later.intrinsics and later.intrinsics.is_fisheye)):
             return known
-        first, second = self._features(earlier.image), self._features(later.image)
+        first, second = (
+            self._features(earlier.image, earlier.fixed_mask),
+            self._features(later.image, later.fixed_mask),
+        )
         motion = motion_from_features(first, second, self._intrinsics(later))
         if known:
             is_turn = motion.source is MotionSource.TWO_VIEW and not any(motion.translation)
@@ -243,6 +252,7 @@ class ClassicalPerceiver:
         orientation = pose.orientation if pose else _LEVEL
         intrinsics = self._intrinsics(keyframe)
         objects = self._objects(keyframe.image, intrinsics, orientation)
+        objects = tuple(outside_fixed(objects, keyframe.fixed_mask))
         depth = self._depth(keyframe.depth)
         floor = floor_below(pose, self.config.camera_height_m)
         return ItemView(objects, floor, depth=depth, intrinsics=intrinsics)
@@ -259,8 +269,8 @@ class ClassicalPerceiver:
     ) -> tuple[ColouredObject, ...]:
         return tuple(find_objects(self._image(encoded), intrinsics, orientation))
 
-    def _find_features(self, encoded: EncodedImage) -> Features:
-        return find_features(self._image(encoded))
+    def _find_features(self, encoded: EncodedImage, fixed_mask: PackedMask | None) -> Features:
+        return find_features(self._image(encoded), fixed_mask)
 
 
 def _objects_named(objects: Sequence[ColouredObject], terms: set[str]) -> Sequence[ColouredObject]:

@@ -21,6 +21,7 @@ from embodied_r_ros.core.chat.settings import file_sum
 from embodied_r_ros.core.perception.classical import ClassicalPerceiver
 from embodied_r_ros.core.perception.detector_outputs import layout_of, read_outputs
 from embodied_r_ros.core.perception.fusion import fused_objects, without
+from embodied_r_ros.core.perception.items import outside_fixed
 from embodied_r_ros.core.perception.networks import MAX_LIST_BYTES, open_network, read_names
 from embodied_r_ros.core.perception.trust import confidence_of
 from embodied_r_ros.core.types.deltas import ModelInfo, Rung, SURE
@@ -376,6 +377,7 @@ class DetectorPerceiver(ClassicalPerceiver):
         image, intrinsics = self._image(keyframe.image), self._intrinsics(keyframe)
         has_patches = self._detector is None or self._detector.config.unnamed
         things = fused_objects(found, view.objects, image, intrinsics)
+        things = outside_fixed(things, keyframe.fixed_mask)
         objects = [one for one in things if one.confidence >= _TOLD or not one.name]
         unsure = [one for one in things if one.name and one not in objects]
         if not has_patches:

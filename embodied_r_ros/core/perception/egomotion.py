@@ -30,6 +30,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from embodied_r_ros.core.types.geometry import Pose
+    from embodied_r_ros.core.types.images import PackedMask
     from embodied_r_ros.core.types.keyframes import Keyframe
     from numpy.typing import NDArray
 
@@ -37,6 +38,7 @@ _LOG = logging.getLogger(__name__)
 MAX_SIDE_PX = 640  # larger images are shrunk first
 _MAX_FEATURES = 1500
 _CONTRAST = 0.02  # half of SIFT's own: indoor walls are faint
+_RIM_PX = 17  # around a place that describe it
 _MAX_RATIO = 0.8  # Lowe's ratio, of distances between descriptors
 
 
@@ -48,12 +50,21 @@ class Features:
     descriptors: NDArray[np.float32]  # (N, 128), unit length
 
 
-def find_features(image: NDArray[np.uint8]) -> Features:
-    """Find the distinctive points of a BGR image, uint8, (H, W, 3)."""
+def find_features(image: NDArray[np.uint8], fixed_mask: PackedMask | None = None) -> Features:
+    """Find the distinctive points of a BGR image, uint8, (H, W, 3).
+
+    Args:
+        image: The image.
+        fixed_mask: What is fixed to the camera, where none are sought.
+    """
     shrunk = shrink(image, MAX_SIDE_PX)
     grey = cv2.cvtColor(shrunk, cv2.COLOR_BGR2GRAY)
     sift = cv2.SIFT_create(nfeatures=_MAX_FEATURES, contrastThreshold=_CONTRAST)  # type: ignore[attr-defined]
-    keypoints, descriptors = sift.detectAndCompute(grey, None)
+    usable = None
+    if fixed_mask is not None:
+        fixed = fixed_mask.unpack(*grey.shape[::-1]).astype(np.uint8)
+        usable = 1 - cv2.dilate(fixed, np.ones((_RIM_PX, _RIM_PX), np.uint8))
+    keypoints, descriptors = sift.detectAndCompute(grey, usable)
     if descriptors is None:
         return Features(np.empty((0, 2)), np.empty((0, 128), np.float32))
     scale = np.divide(image.shape[1::-1], shrunk.shape[1::-1])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from embodied_r_ros.common.errors import ImageError
 from embodied_r_ros.core.perception.trust import by_size, seen_twice
@@ -28,9 +28,12 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.perception.coloured_objects import ColouredObject
     from embodied_r_ros.core.types.deltas import Box, Motion
     from embodied_r_ros.core.types.geometry import Intrinsics, Pose
-    from embodied_r_ros.core.types.images import PackedDepth
+    from embodied_r_ros.core.types.images import PackedDepth, PackedMask
     from numpy.typing import NDArray
 
+_Boxed = TypeVar('_Boxed', 'ColouredObject', 'Item')
+_MASK_PX = 160  # width and height at which boxes are compared with a mask
+_FIXED = 0.6  # share of a box: what lies there is the robot itself
 _STEP = 0.02  # of a histogram of depth, as a share of it
 _BLUR = 2  # bins to either side over which the histogram is smoothed
 _LEAST_KNOWN = 0.05  # share of a box whose depth must be known
@@ -58,6 +61,30 @@ def depth_of(packed: PackedDepth | None) -> NDArray[np.float32] | None:
     if depth is not None:
         depth.setflags(write=False)
     return depth
+
+
+def outside_fixed(things: Sequence[_Boxed], mask: PackedMask | None) -> list[_Boxed]:
+    """The things of an image whose boxes do not lie on what is fixed to its camera.
+
+    Args:
+        things: Those without a box stay.
+        mask: Of the image; None, or damaged: nothing is known.
+    """
+    try:
+        fixed = mask.unpack(_MASK_PX, _MASK_PX) if mask else None
+    except ImageError:
+        fixed = None
+    if fixed is None:
+        return list(things)
+    return [thing for thing in things if thing.box is None or _share(fixed, thing.box) < _FIXED]
+
+
+def _share(fixed: NDArray[np.bool_], box: Box) -> float:
+    """Share of a box that is fixed to the camera, 0..1."""
+    left, top, right, bottom = (int(edge * _MASK_PX) for edge in box)
+    inside = fixed[max(0, top) : max(0, top) + max(1, bottom - top), max(0, left) :]
+    inside = inside[:, : max(1, right - left)]
+    return float(inside.mean()) if inside.size else 0.0
 
 
 def distance_in_box(depth: NDArray[np.float32], box: Box, intrinsics: Intrinsics | None) -> float:

@@ -44,6 +44,7 @@ from embodied_r_ros.core.perception.grounding import (
     NO_BOXES,
     Picture,
 )
+from embodied_r_ros.core.perception.items import outside_fixed
 from embodied_r_ros.core.perception.perceiver import failed_delta
 from embodied_r_ros.core.perception.vlm_reply import (
     AMOUNTS,
@@ -65,7 +66,7 @@ from embodied_r_ros.core.perception.vlm_reply import (
     STATUSES,
 )
 from embodied_r_ros.core.types.answers import FocusText, Sampling
-from embodied_r_ros.core.types.deltas import DeltaKind, ModelInfo, Rung
+from embodied_r_ros.core.types.deltas import change_text, DeltaKind, ModelInfo, Rung
 from embodied_r_ros.core.types.images import encode_image, within_pixels
 import numpy as np
 
@@ -315,7 +316,11 @@ class VlmPerceiver:
             failed = failed_delta(earlier, later, str(error))
             return replace(failed, model=self._with_detector(model))
         places = Places(self._config.assumed_hfov_rad, grounding, others)
-        return scene_delta(reply, earlier, later, self._with_detector(model), places)
+        delta = scene_delta(reply, earlier, later, self._with_detector(model), places)
+        items = tuple(outside_fixed(delta.items, later.fixed_mask))
+        if len(items) == len(delta.items):
+            return delta
+        return replace(delta, items=items, change=change_text(items))
 
     def _detected(self, earlier: Keyframe | None, later: Keyframe) -> tuple[Item, ...]:
         """The items of the detector, none where it fails."""

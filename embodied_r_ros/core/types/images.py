@@ -281,6 +281,34 @@ class PackedDepth:
         return np.asarray(raw, np.float32) * np.float32(_DEPTH_UNIT_M)
 
 
+@dataclass(frozen=True)
+class PackedMask:
+    """What is fixed to a camera, as a grey PNG, white where it is."""
+
+    data: bytes
+
+    def unpack(self, width: int, height: int) -> NDArray[np.bool_]:
+        """The mask for an image of that size. Shape (height, width).
+
+        Raises:
+            ImageError: The bytes are no such image.
+        """
+        raw = cv2.imdecode(np.frombuffer(self.data, np.uint8), cv2.IMREAD_GRAYSCALE)
+        if raw is None:
+            msg = f'{len(self.data)} bytes are no mask: expected a grey PNG'
+            raise ImageError(msg)
+        return cv2.resize(raw, (width, height), interpolation=cv2.INTER_NEAREST) > _WHITE
+
+
+_WHITE = 127  # grey level above which a mask is white
+
+
+def pack_mask(mask: NDArray[np.bool_]) -> PackedMask:
+    """Pack a mask of any size, shape (h, w), for images of its shape."""
+    _, data = cv2.imencode('.png', mask.astype(np.uint8) * 255)
+    return PackedMask(data.tobytes())
+
+
 def pack_depth(metres: NDArray[np.float32]) -> PackedDepth:
     """Pack a depth image; a large one is thinned, since averages would blend near and far.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from embodied_r_ros.core.types.deltas import Motion
     from embodied_r_ros.core.types.geometry import Intrinsics, Pose
-    from embodied_r_ros.core.types.images import EncodedImage, PackedDepth
+    from embodied_r_ros.core.types.images import EncodedImage, PackedDepth, PackedMask
 
 
 class KeyframeReason(Enum):
@@ -48,5 +48,6 @@ class Keyframe:
     pose: Pose | None = None  # of the camera link at the stamp
     motion: Motion | None = None  # since the previous keyframe, followed image by image
     depth: PackedDepth | None = None  # of the same view as `image`
+    fixed_mask: PackedMask | None = None  # what is fixed to the camera; None: nothing is known
     episode_id: str = ''
     dropped_images: int = 0  # images not evaluated since the previous keyframe
