@@ -14,6 +14,7 @@ from enum import Enum
 import math
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.core.scene.map_scale import NOMINAL_M
 from embodied_r_ros.core.types.deltas import DeltaKind, MotionSource, ScaleSource
 from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
@@ -107,6 +108,9 @@ class CameraTrack:
             return None
         follows = self._last_id is not None and delta.from_id == self._last_id
         step = _step(delta.motion) if follows and delta.kind is not DeltaKind.FIRST else None
+        is_relative = delta.motion.scale is ScaleSource.RELATIVE
+        if step and any(step.position) and self.scales and is_relative != self.is_relative:
+            step = None  # lengths of two units
         if self._pose is None or step is None:
             self._begin()
             pose = _LEVEL
@@ -116,6 +120,11 @@ class CameraTrack:
                 self.scales[_scale(delta.motion)] += 1
         self._keep(delta, pose)
         return pose
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether the lengths of this part are in a unit that is not known."""
+        return ScaleSource.RELATIVE in self.scales
 
     def _begin(self) -> None:
         self.part += 1
@@ -167,16 +176,21 @@ def _is_sound(pose: Pose) -> bool:
 
 
 def _step(motion: Motion) -> Pose | None:
-    """A motion as a pose in the earlier body's axes; None: its length or turn is not known."""
+    """A motion as a pose in the earlier body's axes; None: its length or turn is not known.
+
+    One in a relative unit is as long as it would be with `NOMINAL_M`.
+    """
     turns = (motion.yaw_rad, motion.pitch_rad, motion.roll_rad)
     if motion.source is MotionSource.UNKNOWN or not all(
         map(math.isfinite, (*turns, *motion.translation))
     ):
         return None
-    if any(motion.translation) and not motion.is_metric:
+    is_relative = motion.scale is ScaleSource.RELATIVE
+    if any(motion.translation) and not motion.is_metric and not is_relative:
         return None
     turn = quaternion_from_matrix(rotation_from_ypr(*turns))
-    return replace(_LEVEL, position=motion.translation, orientation=turn)
+    x, y, z = (value * (NOMINAL_M if is_relative else 1.0) for value in motion.translation)
+    return replace(_LEVEL, position=(x, y, z), orientation=turn)
 
 
 def _scale(motion: Motion) -> ScaleSource:

@@ -26,6 +26,7 @@ from embodied_r_ros.core.scene.map_relations import (
     turn_text,
 )
 from embodied_r_ros.core.scene.memory import estimate_tokens, question_terms
+from embodied_r_ros.core.types.deltas import ScaleSource
 from embodied_r_ros.core.types.landmarks import LandmarkStatus, thin_path
 from embodied_r_ros.core.types.things import first_mentions
 
@@ -125,6 +126,8 @@ def map_text(
     # As rows carry it, so that they give the very text of a live prompt.
     scene_map = replace(scene_map, path=thin_path(scene_map.path))
     landmarks, path = scene_map.landmarks, scene_map.path
+    if scene_map.scale is ScaleSource.RELATIVE:
+        return MapText('')  # its lengths would be taken for metres
     if not landmarks and not path and scene_map.room_area_m2 is None:
         return MapText('')
     newest_ns = max((landmark.last_seen_ns for landmark in landmarks), default=0)
