@@ -19,10 +19,8 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.core.keyframes.selector import Keyframer
 from embodied_r_ros.core.perception.classical import ClassicalConfig
 from embodied_r_ros.core.perception.detector import DetectorPerceiver
-from embodied_r_ros.core.pipeline import perceive_keyframes
-from embodied_r_ros.core.scene.camera import CameraView
-from embodied_r_ros.core.scene.landmark_map import LandmarkMap
 from embodied_r_ros.core.types.deltas import ItemStatus, ScaleSource
+from embodied_r_ros.data.episodes.offline import map_of_keyframes
 import numpy as np
 
 from bench.item_positions import box_around, flat_points, pixel_of
@@ -84,11 +82,8 @@ def map_points(folder: Path, seed: int = 7) -> CameraMap:
         None, ClassicalConfig(max_items=64), boxes_of=lambda key: boxes_of(key.stamp_ns)
     )
     keyframes = Keyframer().stream(shot.stamped() for shot in shots.values())
-    landmarks = LandmarkMap()
     looks: dict[str, list[int]] = {}
-    for delta in perceive_keyframes(keyframes, perceiver):
-        landmarks.add(delta, CameraView(None, shots[delta.stamp_ns].intrinsics))
-        note_looks(delta, looks)
+    landmarks = map_of_keyframes(keyframes, perceiver, each=lambda delta: note_looks(delta, looks))
     poses = {stamp_ns: shot.pose for stamp_ns, shot in shots.items()}
     return CameraMap(landmarks.scene_map(), landmarks.parts, poses, names, looks)
 

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.types.geometry import Intrinsics
     from numpy.typing import NDArray
 
-START_FRAME = 'start'  # of tracks put together from motions: where the first keyframe was
+# Of tracks of a camera alone: where the first keyframe was. Poses from outside in this frame are
+# of images alone, with `NOMINAL_M` as their unit.
+START_FRAME = 'start'
 # A source of poses in such a frame corrects itself where it jumps; others lost their origin.
 _CORRECTED_FRAME = 'map'
 _LEAST_JUMP_M = 1.0
@@ -84,15 +86,16 @@ class CameraTrack:
         return self._by_motion(delta)
 
     def _by_pose(self, delta: SemanticDelta, pose: Pose) -> Pose:
-        before = self._pose
+        before, is_odometry = self._pose, pose.frame_id != START_FRAME
         if before is None or before.frame_id != pose.frame_id or self._has_jumped(delta, pose):
             self._begin()
         self._keep(delta, pose)
-        self.scales[ScaleSource.ODOMETRY] += 1
+        self.scales[ScaleSource.ODOMETRY if is_odometry else ScaleSource.RELATIVE] += 1
         return pose
 
     def _has_jumped(self, delta: SemanticDelta, pose: Pose) -> bool:
-        if self._pose is None or pose.frame_id.rpartition('/')[2] == _CORRECTED_FRAME:
+        frame = pose.frame_id.rpartition('/')[2]
+        if self._pose is None or frame in {_CORRECTED_FRAME, START_FRAME}:
             return False
         since_ns = delta.stamp_ns - self._stamp_ns
         if since_ns < -_BACK_NS:

@@ -82,6 +82,7 @@ class LandmarkMap:
         self._lenses: dict[str, ItemLens] = {}
         self._part = MapPart()
         self._other: MapPart | None = None  # the richest one that is not connected to it
+        self._is_elsewhere = False  # the newest delta was passed over
 
     def __len__(self) -> int:
         return len(self._richest.records)
@@ -131,6 +132,7 @@ class LandmarkMap:
         if self._track.is_relative and not self._part.is_relative:
             self._part.forget_distances()
         self._part.pose_scales = Counter(self._track.scales)
+        self._is_elsewhere = False
         self._part.note_path(delta.camera, delta.stamp_ns, pose, self.config.max_path_points)
         if view.depth is not None and view.intrinsics:
             self._part.plan.look(pose, view.depth, view.intrinsics)
@@ -154,6 +156,12 @@ class LandmarkMap:
         self._take(delta, items, sight)
         return True
 
+    def pass_over(self) -> None:
+        """Note a delta of which nothing tells where its camera was."""
+        self.counts['deltas'] += 1
+        self.counts['untrusted'] += 1
+        self._is_elsewhere = True
+
     def scene_map(self) -> SceneMap:
         """The map as others get it: of the richest part.
 
@@ -164,7 +172,7 @@ class LandmarkMap:
         scale = part.scale
         return SceneMap(
             tuple(record.landmark(scale.factor) for record in part.records),
-            self.path if part is self._part else (),
+            self.path if part is self._part and not self._is_elsewhere else (),
             part.frame_id,
             part.plan.area_m2,
             scale.source,
@@ -186,8 +194,8 @@ class LandmarkMap:
             words.append(f'{counts["failed"]} of {counts["deltas"]} keyframes were not perceived')
         if self.parts > 1:
             words.append(f'the way is known in {self.parts} parts, of which the richest is told')
-        if part is not self._part:
-            words.append('the camera is in another one: where it is now is not known')
+        if part is not self._part or self._is_elsewhere:
+            words.append('where the camera is now is not known')
         return '; '.join(words)
 
     def _lens(self, delta: SemanticDelta, view: CameraView) -> tuple[float, float] | None:
