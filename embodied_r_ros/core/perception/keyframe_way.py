@@ -26,6 +26,7 @@ from embodied_r_ros.core.keyframes.bundle import (
     ViewPose,
 )
 from embodied_r_ros.core.keyframes.relative_pose import relative_pose
+from embodied_r_ros.core.keyframes.small_matrices import vector_of
 from embodied_r_ros.core.perception.egomotion import Features, match_features
 from embodied_r_ros.core.types.deltas import ScaleSource
 from embodied_r_ros.core.types.geometry import (
@@ -47,9 +48,10 @@ if TYPE_CHECKING:
 _TOLERANCE = 0.00225  # of the image's width: how far a point may be seen from where it belongs
 _FITS, _FAILS = 2.0, 4.0  # tolerances within which a point fits, and from which it does not
 _NEIGHBOURS = 4  # newest keyframes by which the next one is placed
-_BUNDLED, _MOST_BUNDLED = 6, 300  # newest keyframes that are refined together, and their points
-_PARALLAX_RAD = math.radians(1.5)  # between two rays that place a point
+_BUNDLED, _MOST_BUNDLED = 8, 400  # newest keyframes that are refined together, and their points
+_PARALLAX_RAD = math.radians(1.0)  # between two rays that place a point
 _MIN_PLACED, _MIN_SHARE = 15, 0.5  # points that place a keyframe, and share that has to agree
+_MIN_LENGTH = 8  # points that tell the length of a step whose direction is known
 _MIN_JOINED, _MIN_RATIOS = 30, 12  # the same of a join, and distances that give its ratio
 _RATIO_SPREAD = 0.15  # of those, as a share
 _MIN_TWO_VIEW, _TWO_VIEW_SHARE = 20.0, 0.6  # matches that agree on the step from one keyframe
@@ -157,22 +159,24 @@ class KeyframeWay:
         """Place a keyframe in the part of the one before it; False: nothing tells where it is."""
         if not self._shots:
             return False
-        before = self._shots[-1]
-        is_placed = self._place_by_points(shot, self._neighbours(shot.part), _MIN_PLACED)
-        step = _step_of(motion)
-        if is_placed is None:
-            pose = self._stepped(before, shot, step)
+        before, told = self._shots[-1], _step_of(motion)
+        if told is None or not told.translation.any():
+            self._ratios.clear()
+        is_free = not self._has_unit(shot.part)
+        if self._place_by_points(shot, self._neighbours(shot.part), _MIN_PLACED) is not None:
+            is_measured = True
+        else:
+            pose, is_measured = self._stepped(before, shot, told)
             if pose is None:
                 return False
             shot.pose = pose
-        own = np.linalg.norm(shot.pose.centre - before.pose.centre)
-        if step is not None and motion.scale is ScaleSource.RELATIVE:
-            length = float(np.linalg.norm(step.translation))
-            is_measured = is_placed is not None or not self._has_unit(shot.part)
-            if is_measured and length > 0 and own > 0:
-                self._ratios.append(float(own) / length)
-        else:
+        own = shot.pose.after(before.pose)
+        turned = ViewPose(own.rotation, np.zeros(3))
+        if told is None or not _agree(turned, told):
             self._ratios.clear()
+        elif (is_measured or is_free) and _agree(own, told) and own.translation.any() and told.translation.any():
+            length, theirs = (float(np.linalg.norm(e.translation)) for e in (own, told))
+            self._ratios.append(length / theirs)
         return True
 
     def _place_by_points(
@@ -204,8 +208,13 @@ class KeyframeWay:
         shot.points[list(agreeing)] = list(agreeing.values())
         return agreeing
 
-    def _stepped(self, before: _Shot, shot: _Shot, told: ViewPose | None) -> ViewPose | None:
-        """Where a keyframe is by the one before alone; None: how far it is off is not known."""
+    def _stepped(
+        self, before: _Shot, shot: _Shot, told: ViewPose | None
+    ) -> tuple[ViewPose | None, bool]:
+        """Where a keyframe is by the one before alone, and whether points tell how far off it is.
+
+        None: how far it is off is not known.
+        """
         pairs = self._matched(before, shot)
         first, second = before.places[pairs[:, 0]], shot.places[pairs[:, 1]]
         step = None
@@ -214,19 +223,23 @@ class KeyframeWay:
         if step is None or step.support < max(_MIN_TWO_VIEW, _TWO_VIEW_SHARE * len(pairs)):
             ratio = self._ratio_of_motions(shot.part)
             if told is None or (told.translation.any() and ratio is None):
-                return None
-            return before.pose.then(ViewPose(told.rotation, (ratio or 0.0) * told.translation))
-        length: float | None = 0.0
-        if step.translation.any():
-            length = self._length(before, pairs, shot, step.rotation, step.translation)
-            ratio = self._ratio_of_motions(shot.part)
-            if length is None and told is not None and told.translation.any() and ratio:
-                length = ratio * float(np.linalg.norm(told.translation))
-            if length is None and not self._has_unit(shot.part):
-                length = 1.0
+                return None, False
+            step = ViewPose(told.rotation, (ratio or 0.0) * told.translation)
+            return before.pose.then(step), False
+        turned = ViewPose(step.rotation, np.zeros(3))
+        if not step.translation.any():
+            return before.pose.then(turned), False
+        length = self._length(before, pairs, shot, step.rotation, step.translation)
+        is_measured = length is not None
         if length is None:
-            return None
-        return before.pose.then(ViewPose(step.rotation, length * step.translation))
+            ratio = self._ratio_of_motions(shot.part)
+            if told is not None and told.translation.any() and ratio and _agree(turned, told):
+                length = ratio * float(np.linalg.norm(told.translation))
+            elif not self._has_unit(shot.part):
+                length = 1.0
+            else:
+                return None, False
+        return before.pose.then(ViewPose(step.rotation, length * step.translation)), is_measured
 
     def _has_unit(self, part: int) -> bool:
         """Whether lengths of a part are in a unit already."""
@@ -254,7 +267,12 @@ class KeyframeWay:
             return None
         points = before.pose.points(self._points[before.points[known[:, 0]]])
         places = shot.places[known[:, 1]]
-        return length_of_step(rotation, direction, points, places, self._tolerance)
+        length = length_of_step(rotation, direction, points, places, self._tolerance)
+        if length is None:
+            return None
+        off = offsets(ViewPose(rotation, length * direction), points, places)
+        fits = off < _FITS * self._tolerance
+        return length if fits.sum() >= _MIN_LENGTH and fits.mean() >= _MIN_SHARE else None
 
     def _matched(self, other: _Shot, shot: _Shot) -> NDArray[np.intp]:
         if other.id not in self._matches:
@@ -311,6 +329,8 @@ class KeyframeWay:
         poses, points, off = refine_together(
             poses, self._points[chosen], sightings, self._tolerance
         )
+        if _is_rescaled([shot.pose for shot in shots], poses):
+            return  # too few points hold the unit
         self._points[chosen] = points
         for row, (shot, pose) in enumerate(zip(shots, poses, strict=True)):
             shot.pose = pose
@@ -383,6 +403,27 @@ class KeyframeWay:
         if len(self._shots) > _KEPT + _BUNDLED:
             older = self._shots[:-_BUNDLED]
             self._shots = [*older[::2], *self._shots[-_BUNDLED:]]
+
+
+_TURN_RAD = math.radians(5.0)  # by which two measures of one turn may differ
+_SAME_WAY = 0.5  # cosine between two measures of one direction, at least
+_RESCALED = 1.3  # factor by which a bundle may change the length of a step
+
+
+def _agree(one: ViewPose, other: ViewPose) -> bool:
+    """Whether two measures of one step have the same turn and, where both move, direction."""
+    off = float(np.linalg.norm(vector_of(one.rotation @ other.rotation.T)))
+    a, b = one.translation, other.translation
+    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return off < _TURN_RAD and (not lengths or float(a @ b) > _SAME_WAY * lengths)
+
+
+def _is_rescaled(before: Sequence[ViewPose], after: Sequence[ViewPose]) -> bool:
+    """Whether steps between poses have other lengths than they had."""
+    old, new = (np.linalg.norm(np.diff([p.centre for p in e], axis=0), axis=1) for e in (before, after))
+    least = 0.1 * max(float(old.max()), 1e-12)
+    ratios = new[old > least] / old[old > least]
+    return bool(((ratios > _RESCALED) | (ratios < 1 / _RESCALED)).any())
 
 
 _START = ViewPose(np.eye(3), np.zeros(3))

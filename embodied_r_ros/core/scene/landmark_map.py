@@ -28,6 +28,7 @@ from embodied_r_ros.core.scene.map_part import (
     MapPart,
     meets,
     NEIGHBOUR_M,
+    RELATIVE_ALONG,
 )
 from embodied_r_ros.core.scene.sightings import ItemSighting, LabelParts, sighting_of, sound_item
 from embodied_r_ros.core.types.deltas import DeltaKind, ItemStatus
@@ -195,7 +196,7 @@ class LandmarkMap:
         if self.parts > 1:
             words.append(f'the way is known in {self.parts} parts, of which the richest is told')
         if part is not self._part or self._is_elsewhere:
-            words.append('where the camera is now is not known')
+            words.append('the camera is elsewhere: where it is now is not known')
         return '; '.join(words)
 
     def _lens(self, delta: SemanticDelta, view: CameraView) -> tuple[float, float] | None:
@@ -289,7 +290,7 @@ class LandmarkMap:
         """Place directions that earlier ones cross, and keep the others for later."""
         part = self._part
         for one in unplaced:
-            meeting = crossing(one, part.rays)
+            meeting = crossing(one, part.rays, *[RELATIVE_ALONG] * part.is_relative)
             if meeting is None:
                 self.counts['unplaced'] += 1
                 part.rays = [*part.rays, one][-self.config.max_rays :]

@@ -144,17 +144,20 @@ _CROSSING_RAYS = 3  # from different keyframes that must meet in one place
 _LEAST_PARALLAX_RAD = math.radians(8.0)
 _MEET = 2.5  # deviations within which a ray meets a place
 _FARTHEST_CROSSING_M = 15.0  # from a camera that a crossing counts
+# Of lengths that are rough all the same.
+RELATIVE_ALONG = 0.4
 _MOST_ALONG = 0.25  # standard deviation of a crossing along its rays, as a share of how far it is
 
 
 def crossing(
-    newest: ItemSighting, rays: Sequence[ItemSighting]
+    newest: ItemSighting, rays: Sequence[ItemSighting], most_along: float = _MOST_ALONG
 ) -> tuple[NDArray[np.float64], list[int]] | None:
     """Where a ray meets earlier ones of the same thing, and which of them; None: nowhere for sure.
 
     Args:
         newest: A sighting without a distance.
         rays: Earlier ones that no landmark explains.
+        most_along: How unsure the place may be along the rays, as a share of how far it is.
     """
     alike = [
         number
@@ -179,7 +182,7 @@ def crossing(
     fused = fused_place(sightings, best[0])
     far_m = float(np.linalg.norm(fused.position - newest.sighting.origin))
     unsure_m = math.sqrt(float(np.linalg.eigvalsh(fused.covariance)[-1]))
-    is_sure = unsure_m <= _MOST_ALONG * far_m and all(meets(s, fused.position) for s in sightings)
+    is_sure = unsure_m <= most_along * far_m and all(meets(s, fused.position) for s in sightings)
     return (fused.position, best[1]) if is_sure else None
 
 
@@ -193,7 +196,7 @@ def _nearest_point(one: Sighting, other: Sighting) -> NDArray[np.float64] | None
     s, t = np.linalg.solve(
         np.array([[1.0, -cosine], [-cosine, 1.0]]), np.array([between @ a, -between @ b])
     )
-    if not (0.2 < s < _FARTHEST_CROSSING_M and 0.2 < t < _FARTHEST_M):
+    if not (0.2 < s < _FARTHEST_CROSSING_M and 0.2 < t < _FARTHEST_CROSSING_M):
         return None
     return np.asarray((np.asarray(one.origin) + s * a + np.asarray(other.origin) + t * b) / 2)
 
