@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from bench.real_sequences import RealShot
 
-Vector = 'NDArray[np.float64]'
 _LEAST_LOOKS, _LEAST_PARALLAX_RAD = 3, math.radians(10.0)
 _NEAR_SHARE, _NEAR_RAD = 0.25, math.radians(10.0)
 _SAME_WAY_RAD = math.radians(20.0)
@@ -110,6 +109,12 @@ def note_looks(delta: SemanticDelta, looks: dict[str, list[int]]) -> None:
             looks.setdefault(item.label, []).append(delta.stamp_ns)
 
 
+def measure(folder: Path) -> dict[str, dict[str, float]]:
+    """Figures by sequence, of those of a folder that have depth."""
+    sequences = sorted(path.parent for path in folder.glob('*/depth'))
+    return {sequence.name: figures(map_points(sequence)) for sequence in sequences}
+
+
 def figures(known: CameraMap) -> dict[str, float]:
     """Shares of what is right, 0..1, and counts."""
     due = [label for label, stamps in known.looks.items() if _is_due(known, label, stamps)]
@@ -129,7 +134,7 @@ def figures(known: CameraMap) -> dict[str, float]:
     return {
         'due': len(due),
         'placed': len(placed) / max(1, len(due)),
-        'right': sum(right) / max(1, len(due)),
+        'right': float(np.mean([*right, *[False] * (len(due) - len(right))] or [math.nan])),
         'off_deg_p50': math.degrees(_median([_angle(*view) for view in views.values()])),
         'off_share_p50': _median([abs(factor / ratio - 1) for ratio in ratios]),
         'directions': len(ways),

@@ -186,6 +186,7 @@ def pixel_of(shot: RealShot, point: NDArray[np.float64]) -> tuple[float, float] 
 def box_around(
     shot: RealShot, point: NDArray[np.float64], rng: np.random.Generator, number: int
 ) -> Detection:
+    """A box around a point that an image shows, wavering by some pixels, with its own name."""
     pixel = pixel_of(shot, point)
     assert pixel
     u, v = np.array(pixel) + 0.5 + rng.normal(0, _WAVER_PX, 2)

@@ -74,9 +74,7 @@ class _Shot:
         """The shot with those features alone that show a known point."""
         known = np.flatnonzero(self.points >= 0)[:_KEPT_FEATURES]
         kept = Features(self.features.points[known], self.features.descriptors[known])
-        return replace(
-            self, features=kept, places=self.places[known], points=self.points[known]
-        )
+        return replace(self, features=kept, places=self.places[known], points=self.points[known])
 
 
 class KeyframeWay:
@@ -174,7 +172,12 @@ class KeyframeWay:
         turned = ViewPose(own.rotation, np.zeros(3))
         if told is None or not _agree(turned, told):
             self._ratios.clear()
-        elif (is_measured or is_free) and _agree(own, told) and own.translation.any() and told.translation.any():
+        elif (
+            (is_measured or is_free)
+            and _agree(own, told)
+            and own.translation.any()
+            and told.translation.any()
+        ):
             length, theirs = (float(np.linalg.norm(e.translation)) for e in (own, told))
             self._ratios.append(length / theirs)
         return True
@@ -344,12 +347,13 @@ class KeyframeWay:
         if not others or (own >= _TRIED_FIRST and own % _TRIED_EVERY):
             return
         counts = [
-            int((other.points[self._matched(other, shot)[:, 0]] >= 0).sum())
-            for other in others
+            int((other.points[self._matched(other, shot)[:, 0]] >= 0).sum()) for other in others
         ]
         best = int(np.argmax(counts))
         near = [
-            other for other in others[max(0, best - 2) : best + 3] if other.part == others[best].part
+            other
+            for other in others[max(0, best - 2) : best + 3]
+            if other.part == others[best].part
         ]
         there = replace(shot, points=np.full(len(shot.places), -1, np.intp))
         agreeing = self._place_by_points(there, near, _MIN_JOINED)
@@ -375,7 +379,11 @@ class KeyframeWay:
 
     def _move(self, shot: _Shot, there: _Shot, ratio: float) -> None:
         """Move the part of a keyframe to where it is in another part."""
-        part, before, target = shot.part, shot.pose, self._part_of[there.points[there.points >= 0]][0]
+        part, before, target = (
+            shot.part,
+            shot.pose,
+            self._part_of[there.points[there.points >= 0]][0],
+        )
 
         def moved(pose: ViewPose) -> ViewPose:
             step = pose.after(before)
@@ -420,7 +428,9 @@ def _agree(one: ViewPose, other: ViewPose) -> bool:
 
 def _is_rescaled(before: Sequence[ViewPose], after: Sequence[ViewPose]) -> bool:
     """Whether steps between poses have other lengths than they had."""
-    old, new = (np.linalg.norm(np.diff([p.centre for p in e], axis=0), axis=1) for e in (before, after))
+    old, new = (
+        np.linalg.norm(np.diff([p.centre for p in e], axis=0), axis=1) for e in (before, after)
+    )
     least = 0.1 * max(float(old.max()), 1e-12)
     ratios = new[old > least] / old[old > least]
     return bool(((ratios > _RESCALED) | (ratios < 1 / _RESCALED)).any())

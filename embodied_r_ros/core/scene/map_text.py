@@ -126,9 +126,7 @@ def map_text(
     # As rows carry it, so that they give the very text of a live prompt.
     scene_map = replace(scene_map, path=thin_path(scene_map.path))
     landmarks, path = scene_map.landmarks, scene_map.path
-    if scene_map.scale is ScaleSource.RELATIVE:
-        return MapText('')  # its lengths would be taken for metres
-    if not landmarks and not path and scene_map.room_area_m2 is None:
+    if not _has_lines(scene_map):
         return MapText('')
     newest_ns = max((landmark.last_seen_ns for landmark in landmarks), default=0)
     now_ns = max(now_ns, path[-1].stamp_ns if path else 0) or newest_ns
@@ -158,6 +156,12 @@ def map_text(
     ids = page.landmark_ids()
     sights = [landmark.last_seen_ns for kind in relevant for landmark in kind.landmarks]
     return MapText(page.lines.text(), ids, len(landmarks) - len(ids), min(sights, default=0))
+
+
+def _has_lines(scene_map: SceneMap) -> bool:
+    """Whether there is something to tell, in metres: other lengths would be taken for such."""
+    is_empty = not scene_map.landmarks and not scene_map.path and scene_map.room_area_m2 is None
+    return not is_empty and scene_map.scale is not ScaleSource.RELATIVE
 
 
 def _topics(question: str) -> set[str]:

@@ -263,6 +263,16 @@ class Scene:
         if not self.has_metres:
             raise NotKnownError(NO_METRES)
 
+    def _in_metres(self, compute: Callable[[], Result]) -> Result:
+        """A length; where it rests on usual sizes, with how far it may be off by that."""
+        self._check_has_metres()
+        result = compute()
+        error = self.place.scale_error if self.place else None
+        if error is None or not math.isfinite(result.number):
+            return result
+        text = f'{result.text} Lengths are rough here: they may be off by {100 * error:.0f} %.'
+        return replace(result, text=text, margin=max(result.margin, error * result.number))
+
     @property
     def _has_clock(self) -> bool:
         return self._now_ns > 0
@@ -755,10 +765,10 @@ class Scene:
                 it is the distance of middles.
             unit: 'm', 'cm', 'ft', 'in' or 'yd'.
         """
-        return self._try('distance', (a, b), lambda: self._distance(a, b, unit))
+        compute = partial(self._distance, a, b, unit)
+        return self._try('distance', (a, b), lambda: self._in_metres(compute))
 
     def _distance(self, a: str, b: str, unit: str) -> Result:
-        self._check_has_metres()
         spread = 0.0  # between closest points and middles, where sizes are rough
         if b == WAY:
             return self._least_distance(a, unit)
@@ -964,10 +974,10 @@ class Scene:
             dimension: 'longest', 'height', 'width' (the larger level extent) or 'depth'.
             unit: 'cm', 'm', 'ft' or 'in'.
         """
-        return self._try('size', (name, dimension), lambda: self._size(name, dimension, unit))
+        compute = partial(self._size, name, dimension, unit)
+        return self._try('size', (name, dimension), lambda: self._in_metres(compute))
 
     def _size(self, name: str, dimension: str, unit: str) -> Result:
-        self._check_has_metres()
         _, things = self.named(name)
         sized = [thing for thing in things if thing.size]
         if not sized:
@@ -1089,7 +1099,11 @@ class Scene:
             unit: Of lengths: 'm', 'cm', 'ft' or 'yd'.
         """
         tools: dict[str, Callable[[int], Result]] = {
-            'turn': self._turn, 'way': self._way, 'displacement': self._displacement,
+            'turn': self._turn,
+            'way': lambda since_ns: self._in_metres(partial(self._way, since_ns)),
+            'displacement': lambda since_ns: self._in_metres(
+                partial(self._displacement, since_ns)
+            ),
             'height': self._height, 'now': self._moves_now,
             'any': partial(self._moves_now, ever=True),
         }  # fmt: skip

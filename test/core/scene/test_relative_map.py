@@ -149,7 +149,9 @@ def test_a_relative_map_goes_on_the_same_after_it_was_saved() -> None:
     for own, other in zip(part.scene_map().landmarks, whole.scene_map().landmarks, strict=True):
         assert own.position == pytest.approx(other.position)
     told = whole.scene_map()
-    assert SceneMap.from_json(told.to_json()).scale_error == pytest.approx(told.scale_error, abs=1e-3)
+    assert SceneMap.from_json(told.to_json()).scale_error == pytest.approx(
+        told.scale_error, abs=1e-3
+    )
 
 
 def test_without_metres_directions_and_what_is_nearer_are_told_and_no_metres() -> None:
@@ -159,7 +161,13 @@ def test_without_metres_directions_and_what_is_nearer_are_told_and_no_metres() -
     x, y, _ = WAY[-1].rotation().T @ np.subtract(CHAIR.place, WAY[-1].position)
     assert where.number == pytest.approx(math.degrees(math.atan2(y, x)), abs=5)
     assert near.value == 'code 3'
-    for result in (where, near, scene.things('all'), scene.things('ahead'), scene.way_to('code 0')):
+    for result in (
+        where,
+        near,
+        scene.things('all'),
+        scene.things('ahead'),
+        scene.way_to('code 0'),
+    ):
         assert result.is_known
         assert ' m ' not in f'{result.text} '.replace('.', ' ')
         assert 'distance_m' not in result.facts
