@@ -83,9 +83,11 @@ class KeyframeWay:
     def __init__(self) -> None:
         self._shots: list[_Shot] = []  # newest last; older ones are thinned
         self._poses: dict[int, tuple[int, ViewPose]] = {}  # of all, by id: part and pose
-        self._points = np.zeros((0, 3))  # in the part of the keyframes that show them
+        self._points: NDArray[np.float64] = np.zeros(
+            (0, 3)
+        )  # in the part of the keyframes that show them
         self._part_of = np.zeros(0, np.intp)  # of each point
-        self._part = 0
+        self._part = self._begun = 0  # the part of the newest, and how many there ever were
         self._tolerance = 0.0
         self._ratios: deque[float] = deque(maxlen=5)  # own unit by that of motions, newest last
         self._matches: dict[int, NDArray[np.intp]] = {}  # with the newest, by id of the other
@@ -104,14 +106,14 @@ class KeyframeWay:
         """
         self._tolerance = _TOLERANCE * intrinsics.width / intrinsics.fx
         self._matches.clear()
-        places = np.zeros((0, 2))
+        places: NDArray[np.float64] = np.zeros((0, 2))
         if len(features.points):
             places = -rays_of_pixels(intrinsics, features.points)[:, 1:]
         none = np.full(len(places), -1, np.intp)
         shot = _Shot(keyframe_id, self._part, _START, features, places, none)
         if not self._place(shot, motion):
-            self._part += 1
-            shot.part = self._part
+            self._begun += 1
+            self._part = shot.part = self._begun
             self._ratios.clear()
         self._shots.append(shot)
         self._grow(shot)
@@ -227,8 +229,8 @@ class KeyframeWay:
             ratio = self._ratio_of_motions(shot.part)
             if told is None or (told.translation.any() and ratio is None):
                 return None, False
-            step = ViewPose(told.rotation, (ratio or 0.0) * told.translation)
-            return before.pose.then(step), False
+            as_told = ViewPose(told.rotation, (ratio or 0.0) * told.translation)
+            return before.pose.then(as_told), False
         turned = ViewPose(step.rotation, np.zeros(3))
         if not step.translation.any():
             return before.pose.then(turned), False

@@ -118,6 +118,14 @@ def test_two_parts_of_several_views_are_joined_with_the_ratio_of_their_units() -
     check(way, dict(enumerate([*WAY, *side])))
 
 
+def test_a_part_that_begins_after_a_join_is_one_of_its_own() -> None:
+    third = Wall(3)
+    places = (WALL, WALL, WALL, WALL, OTHER, OTHER, WALL, WALL, third, third)
+    way = walked([(wall, at(0.0, 0.3 * (n % 4))) for n, wall in enumerate(places)])
+    assert (way.parts, way.joins) == (3, 1)
+    assert sorted(way.poses('start', 4.0)) == [0, 1, 2, 3, 6, 7]
+
+
 def test_another_place_that_looks_the_same_is_not_joined() -> None:
     """Each point has its double there, and none lies as it does here."""
     double = Wall(9, looks=1)
