@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embodied_r_ros.core.types.deltas import SemanticDelta
+    from numpy.typing import NDArray
 
 CHAIR, TV = Thing('chair', (4.0, 0.8, 0.5), 0.9), Thing('tv', (5.0, -1.0, 1.2), 1.1)
 FRIDGE, LAMP = Thing('refrigerator', (6.0, 0.2, 0.9), 1.75), Thing('lamp', (3.5, -0.6, 0.8), 1.5)
@@ -62,7 +63,7 @@ def walked(
     return landmarks, deltas
 
 
-def from_start(thing: Thing) -> np.ndarray:
+def from_start(thing: Thing) -> NDArray[np.float64]:
     """Where a thing is in the axes of the first camera [m]."""
     return np.subtract(thing.place, WAY[0].position)
 
