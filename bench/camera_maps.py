@@ -120,9 +120,12 @@ def figures(known: CameraMap) -> dict[str, float]:
     due = [label for label, stamps in known.looks.items() if _is_due(known, label, stamps)]
     by_label = {one.label: one for one in known.scene_map.landmarks}
     placed = [label for label in due if label in by_label]
-    views = {label: _views(known, label, by_label[label]) for label in placed}
-    views = {label: view for label, view in views.items() if view is not None}
-    ratios = [np.linalg.norm(true) / np.linalg.norm(own) for own, true in views.values()]
+    views = {
+        label: view
+        for label in placed
+        if (view := _views(known, label, by_label[label])) is not None
+    }
+    ratios = [float(np.linalg.norm(true) / np.linalg.norm(own)) for own, true in views.values()]
     factor = float(np.median(ratios)) if ratios else math.nan
     is_metric = known.scene_map.scale is not ScaleSource.RELATIVE
     right = [
