@@ -137,7 +137,7 @@ def figures(known: CameraMap) -> dict[str, float]:
     return {
         'due': len(due),
         'placed': len(placed) / max(1, len(due)),
-        'right': float(np.mean([*right, *[False] * (len(due) - len(right))] or [math.nan])),
+        'right': sum(right) / max(1, len(due)),
         'off_deg_p50': math.degrees(_median([_angle(*view) for view in views.values()])),
         'off_share_p50': _median([abs(factor / ratio - 1) for ratio in ratios]),
         'directions': len(ways),
@@ -158,9 +158,10 @@ def _is_due(known: CameraMap, label: str, stamps: Sequence[int]) -> bool:
 def _views(
     known: CameraMap, label: str, landmark: Landmark
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """Where a thing is by the map and in truth, in the axes of the camera that saw it last.
+    """Where a thing is by the map and in truth, from the camera that saw it last.
 
-    Axes are level: the map tells no more of the camera. None: the map has not that camera.
+    Both are in the axes of the world, the map being turned as a whole. None: the map has not that
+    camera.
     """
     path = {point.stamp_ns: point for point in known.scene_map.path}
     stamps = [stamp for stamp in known.looks[label] if stamp in path]
