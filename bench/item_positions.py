@@ -130,12 +130,12 @@ def points_scene(folder: Path, seed: int = 7) -> BoxedSequence:
     pairs = []
     for number in range(0, len(shots) - _APART, _EVERY):
         earlier, later = shots[number], shots[number + _APART]
-        points = _points(later, rng)
-        in_view = [p for p in points if _pixel(earlier, p) and _pixel(later, p)]
+        points = flat_points(later, rng)
+        in_view = [p for p in points if pixel_of(earlier, p) and pixel_of(later, p)]
         pairs.append((len(all_shots), len(all_shots) + 1))
         for shot in (earlier, later):
             all_shots.append(shot)
-            boxes.append([_box_around(shot, p, rng, n) for n, p in enumerate(in_view)])
+            boxes.append([box_around(shot, p, rng, n) for n, p in enumerate(in_view)])
             truths.append(in_view)
     return BoxedSequence(all_shots, boxes, truths, pairs)
 
@@ -145,7 +145,7 @@ def _lower(shot: RealShot) -> RealShot:
     return replace(shot, pose=replace(shot.pose, position=(x, y, z - _BELOW_M)))
 
 
-def _points(shot: RealShot, rng: np.random.Generator) -> list[NDArray[np.float64]]:
+def flat_points(shot: RealShot, rng: np.random.Generator) -> list[NDArray[np.float64]]:
     """Places in the world of a few points with flat surroundings, away from the edges."""
     assert shot.depth is not None
     assert shot.depth_camera
@@ -171,7 +171,7 @@ def _points(shot: RealShot, rng: np.random.Generator) -> list[NDArray[np.float64
     return middles
 
 
-def _pixel(shot: RealShot, point: NDArray[np.float64]) -> tuple[float, float] | None:
+def pixel_of(shot: RealShot, point: NDArray[np.float64]) -> tuple[float, float] | None:
     """Column and row of a place in the world [px]; None: it is not well inside the image."""
     x, y, z = shot.pose.rotation().T @ (point - np.array(shot.pose.position))
     if x < 0.2:
@@ -183,10 +183,11 @@ def _pixel(shot: RealShot, point: NDArray[np.float64]) -> tuple[float, float] | 
     return (float(u), float(v)) if inside else None
 
 
-def _box_around(
+def box_around(
     shot: RealShot, point: NDArray[np.float64], rng: np.random.Generator, number: int
 ) -> Detection:
-    pixel = _pixel(shot, point)
+    """A box around a point that an image shows, wavering by some pixels, with its own name."""
+    pixel = pixel_of(shot, point)
     assert pixel
     u, v = np.array(pixel) + 0.5 + rng.normal(0, _WAVER_PX, 2)
     half = _SIDE_PX / 2

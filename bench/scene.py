@@ -6,7 +6,8 @@ with odometry, or told by the ground-truth deltas. The baseline takes the same p
 the nearest landmark of their label, within a metre, and takes the mean of their places. A landmark
 is right where a thing of its colour that keyframes showed was within a metre when it was seen
 last; what is left over beside one that is right is a double. With --real, recordings with poses
-become bags, which `embodied-r map` maps, and those with depth are mapped without their poses too.
+become bags, which `embodied-r map` maps, and those with depth are mapped without their poses too,
+and with boxes around points of them as things by their images alone.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from tqdm import tqdm
 
+from bench import camera_maps
 from bench.item_positions import cabinet_scene, keyframe_of
 from bench.perception import keyframes_with_truth
 from bench.real_sequences import find_sequences, read_sequence, write_bag
@@ -415,6 +417,8 @@ def main(args: argparse.Namespace) -> int:
             if (folder / 'depth').is_dir()
         }
         _print_rows('without poses', figures['without poses'])
+        figures['camera alone'] = camera_maps.measure(args.real)
+        _print_rows('camera alone', figures['camera alone'])
         if args.out:
             map_real(args.real, args.out, args.detector)
         is_flat = True

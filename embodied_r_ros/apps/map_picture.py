@@ -20,7 +20,7 @@ from embodied_r_ros.apps.sheet import (
     write_sheet,
 )
 from embodied_r_ros.core.types.geometry import NS_PER_S
-from embodied_r_ros.core.types.landmarks import LandmarkStatus, SCALE_WORDS
+from embodied_r_ros.core.types.landmarks import LandmarkStatus, scale_text
 import numpy as np
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def write_map_picture(path: Path, scene_map: SceneMap, title: str) -> None:
     gone = sum(one.status is LandmarkStatus.GONE for one in scene_map.landmarks)
     head = (
         f'{len(scene_map.landmarks)} landmarks ({gone} gone, hollow), frame {scene_map.frame_id}, '
-        f'metres rest on {SCALE_WORDS[scene_map.scale]}'
+        f'{scale_text(scene_map.scale, scene_map.scale_error)}'
     )
     text = text_block([Line(title, 0.7), Line(head, 0.45, FAINT)], _WIDTH_PX - 2 * _LEFT_PX)
     padded = cv2.copyMakeBorder(text, 0, 0, _LEFT_PX, _LEFT_PX, cv2.BORDER_CONSTANT, value=PAPER)

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.core.types.deltas import ScaleSource
 from embodied_r_ros.core.types.images import EncodedImage
 from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.core.types.landmarks import Landmark
 from embodied_r_ros.core.types.layout import ImageTruth, Layout, LayoutObject, ObjectView, Span
 import pytest
 
+from bench import camera_maps
 from bench.scene import (
     count_room,
     map_real,
@@ -82,3 +84,14 @@ def test_a_real_walk_is_mapped_by_the_command(footage: Path, tmp_path: Path) -> 
     map_real(footage / 'real', tmp_path, None, ('drone_hallway',))
     assert (tmp_path / 'drone_hallway.json').exists()
     assert (tmp_path / 'drone_hallway.png').exists()
+
+
+@pytest.mark.slow
+def test_a_walk_without_poses_and_depth_has_its_things_where_they_are(footage: Path) -> None:
+    known = camera_maps.map_points(footage / 'real' / 'walk_indoor')
+    figures = camera_maps.figures(known)
+    assert known.scene_map.scale is ScaleSource.RELATIVE
+    assert figures['due'] >= 20
+    assert figures['placed'] >= 0.8
+    assert figures['right'] >= 0.8
+    assert figures['directions_right'] >= 0.85

@@ -3,8 +3,8 @@
 
 Corners are followed by optical flow. What they show in several views becomes points of a small
 map, against which each view is placed; a bundle over a few views keeps it straight. A map without
-metres has a unit of its own, which one motion keeps from its beginning to its end, so that its
-direction is known. Depth gives metres. Where too little is seen, or nothing explains it, the
+metres has a unit of its own, in which it tells motions until the camera is lost. Depth gives
+metres. Where too little is seen, or nothing explains it, the
 camera is lost: the motion is unknown, and a new map begins.
 """
 
@@ -309,11 +309,12 @@ class MotionTracker:
         yaw, pitch, roll = yaw_pitch_roll(turned @ BODY_FROM_OPTICAL.T)
         length = float(np.linalg.norm(way))
         is_far = length > _FAR * self._map.distance()
-        scale = ScaleSource.DEPTH if self._map.is_metric else ScaleSource.UNKNOWN
-        if scale is ScaleSource.UNKNOWN:
+        scale = ScaleSource.DEPTH
+        if not self._map.is_metric:
             metres = self._odometry_length(image)
-            way = way * (metres or 1.0) / max(length, 1e-9) if is_far else np.zeros(3)
-            scale = ScaleSource.ODOMETRY if metres and is_far else scale
+            way = way * (metres / length if metres else 1.0) if is_far else np.zeros(3)
+            scale = ScaleSource.ODOMETRY if metres else ScaleSource.RELATIVE
+            scale = scale if is_far else ScaleSource.UNKNOWN
         x, y, z = (float(value) + 0.0 for value in way)
         factor = 1.0 if self._is_stated else _ASSUMED
         return Motion(
@@ -322,7 +323,7 @@ class MotionTracker:
             pitch,
             roll,
             (x, y, z),
-            is_metric=scale is not ScaleSource.UNKNOWN,
+            is_metric=scale in {ScaleSource.DEPTH, ScaleSource.ODOMETRY},
             confidence=factor * (float(np.mean(self._agreements)) if self._agreements else 1.0),
             scale=scale,
         )

@@ -51,6 +51,7 @@ from embodied_r_ros.core.types.deltas import (
     Motion,
     MotionSource,
     Rung,
+    ScaleSource,
     STATIONARY,
 )
 from embodied_r_ros.core.types.geometry import Intrinsics
@@ -235,7 +236,8 @@ class ClassicalPerceiver:
             return _STAYED if stayed else followed or motion
         factor = _LEARNED if self._fields[later.camera].radians else _ASSUMED
         motion = replace(motion, confidence=motion.confidence * factor)
-        return with_length(motion, followed) if followed and followed.is_metric else motion
+        has_length = followed and followed.scale is not ScaleSource.UNKNOWN
+        return with_length(motion, followed) if followed and has_length else motion
 
     def _slack_rad(self, motion: Motion, keyframe: Keyframe) -> float:
         if keyframe.intrinsics:

@@ -157,8 +157,8 @@ def followed_motion(
 def composed_motion(first: Motion | None, second: Motion | None) -> Motion | None:
     """One motion after the other, of keyframes that were passed over.
 
-    Without metres, directions are put together where they agree: from keyframe to keyframe, the
-    ways are of about one length.
+    Without lengths in one unit, directions are put together where they agree: from keyframe to
+    keyframe, the ways are of about one length.
 
     Returns:
         The motion. None: one of both is not known, or ways without metres disagree.
@@ -169,7 +169,12 @@ def composed_motion(first: Motion | None, second: Motion | None) -> Motion | Non
     ways = [np.array(first.translation), turns[0] @ np.array(second.translation)]
     way = np.asarray(ways[0] + ways[1])
     is_metric = first.is_metric and second.is_metric
-    if not is_metric:
+    scales = {each.scale for each in (first, second) if any(each.translation)}
+    is_relative = scales == {ScaleSource.RELATIVE}
+    scale = (
+        next(iter(scales)) if is_relative else second.scale if is_metric else ScaleSource.UNKNOWN
+    )
+    if not (is_metric or is_relative):
         lengths = [float(np.linalg.norm(each)) for each in ways]
         units = [each / length for each, length in zip(ways, lengths, strict=True) if length > 0]
         if len(units) == len(ways) and math.acos(_cosine(*units)) > _ONE_WAY_RAD:
@@ -183,15 +188,15 @@ def composed_motion(first: Motion | None, second: Motion | None) -> Motion | Non
         (x, y, z),
         is_metric,
         min(first.confidence, second.confidence),
-        second.scale if is_metric else ScaleSource.UNKNOWN,
+        scale,
     )
 
 
-def with_length(motion: Motion, metric: Motion) -> Motion:
-    """A motion without metres, as long as another one of the same two views in metres."""
-    length = math.hypot(*metric.translation)
+def with_length(motion: Motion, other: Motion) -> Motion:
+    """A motion of unit length, as long as another one of the same two views, in its unit."""
+    length = math.hypot(*other.translation)
     x, y, z = (length * value for value in motion.translation)
-    return replace(motion, translation=(x, y, z), is_metric=True, scale=metric.scale)
+    return replace(motion, translation=(x, y, z), is_metric=other.is_metric, scale=other.scale)
 
 
 def _cosine(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:

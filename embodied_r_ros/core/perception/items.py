@@ -289,7 +289,7 @@ def off_arc(earlier: ColouredObject, later: ColouredObject, motion: Motion) -> f
     start = vector_of_direction(earlier.bearing_rad, earlier.elevation_rad)
     rotation = rotation_from_ypr(motion.yaw_rad, motion.pitch_rad, motion.roll_rad)
     end = rotation @ vector_of_direction(later.bearing_rad, later.elevation_rad)
-    places = _arc(start, np.array(motion.translation))
+    places = _arc(start, np.array(motion.way))
     return math.acos(float(np.clip((places @ end).max(), -1.0, 1.0)))
 
 

@@ -140,9 +140,10 @@ class FactBook:
         """
         things, places = self.things(labels), self.places(labels)
         facts = [_angle(bearing) for bearing in self.bearings(labels)]
+        places = places if self.scene.has_metres else []
         for now in self.scene.path[:1] * wide + self.scene.path[-1:]:
             facts += [_computed('length', math.dist(now.position, at)) for at in places]
-        sizes = [thing.size for thing in things if thing.size]
+        sizes = [t.size for t in things if t.size and self.scene.has_metres]
         facts += [Fact('length', metres) for size in sizes for metres in size]
         facts += [Fact('length', at[2]) for at in places if self.scene.place]
         end = self._since(self.scene.now_ns)
@@ -152,7 +153,8 @@ class FactBook:
     def gaps(self, labels: Labels, others: Labels) -> list[Fact]:
         """How far things of two names are apart: by closest points, and by middles."""
         ones, rest = self.landmarks(labels), self.landmarks(others)
-        pairs = [(a, b) for a in ones for b in rest if a is not b]
+        is_known = self.scene.has_metres
+        pairs = [(a, b) for a in ones for b in rest if a is not b and is_known]
         closest = [_computed('length', gap_m(a, b)) for a, b in pairs]
         return closest + [_computed('length', level_m(a.position, b.position)) for a, b in pairs]
 

@@ -105,7 +105,8 @@ _STEPS = re.compile(r'(?:^|\s)\d+\.\s')
 _FARTHEST = re.compile(r'\b(?:farthest|furthest|most distant|farther|further|far away(?:est)?)\b')
 # What asks of the start, or of when a thing came into view, and not of now.
 _AT_START = re.compile(
-    r'\b(?:(?:at|in|on|from) (?:the )?(?:very )?(?:start|begin|beginning)\b|to (?:start|begin) with|'
+    r'\b(?:(?:at|in|on|from) (?:the )?(?:very )?(?:start|begin|beginning)\b|'
+    r'to (?:start|begin) with|'
     r'initially|(?:when|as) (?:you|u|we|it|i|the \w+) (?:first )?(?:start\w*|began|set off|opened|'
     r'took off|looked)|first (?:opened|looked))\b'
 )

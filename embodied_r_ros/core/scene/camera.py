@@ -14,6 +14,7 @@ from enum import Enum
 import math
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.core.scene.map_scale import NOMINAL_M
 from embodied_r_ros.core.types.deltas import DeltaKind, MotionSource, ScaleSource
 from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.types.geometry import Intrinsics
     from numpy.typing import NDArray
 
-START_FRAME = 'start'  # of tracks put together from motions: where the first keyframe was
+# Of tracks of a camera alone: where the first keyframe was. Poses from outside in this frame are
+# of images alone, with `NOMINAL_M` as their unit.
+START_FRAME = 'start'
 # A source of poses in such a frame corrects itself where it jumps; others lost their origin.
 _CORRECTED_FRAME = 'map'
 _LEAST_JUMP_M = 1.0
@@ -83,15 +86,16 @@ class CameraTrack:
         return self._by_motion(delta)
 
     def _by_pose(self, delta: SemanticDelta, pose: Pose) -> Pose:
-        before = self._pose
+        before, is_odometry = self._pose, pose.frame_id != START_FRAME
         if before is None or before.frame_id != pose.frame_id or self._has_jumped(delta, pose):
             self._begin()
         self._keep(delta, pose)
-        self.scales[ScaleSource.ODOMETRY] += 1
+        self.scales[ScaleSource.ODOMETRY if is_odometry else ScaleSource.RELATIVE] += 1
         return pose
 
     def _has_jumped(self, delta: SemanticDelta, pose: Pose) -> bool:
-        if self._pose is None or pose.frame_id.rpartition('/')[2] == _CORRECTED_FRAME:
+        frame = pose.frame_id.rpartition('/')[2]
+        if self._pose is None or frame in {_CORRECTED_FRAME, START_FRAME}:
             return False
         since_ns = delta.stamp_ns - self._stamp_ns
         if since_ns < -_BACK_NS:
@@ -107,6 +111,9 @@ class CameraTrack:
             return None
         follows = self._last_id is not None and delta.from_id == self._last_id
         step = _step(delta.motion) if follows and delta.kind is not DeltaKind.FIRST else None
+        is_relative = delta.motion.scale is ScaleSource.RELATIVE
+        if step and any(step.position) and self.scales and is_relative != self.is_relative:
+            step = None  # lengths of two units
         if self._pose is None or step is None:
             self._begin()
             pose = _LEVEL
@@ -116,6 +123,11 @@ class CameraTrack:
                 self.scales[_scale(delta.motion)] += 1
         self._keep(delta, pose)
         return pose
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether the lengths of this part are in a unit that is not known."""
+        return ScaleSource.RELATIVE in self.scales
 
     def _begin(self) -> None:
         self.part += 1
@@ -167,16 +179,21 @@ def _is_sound(pose: Pose) -> bool:
 
 
 def _step(motion: Motion) -> Pose | None:
-    """A motion as a pose in the earlier body's axes; None: its length or turn is not known."""
+    """A motion as a pose in the earlier body's axes; None: its length or turn is not known.
+
+    One in a relative unit is as long as it would be with `NOMINAL_M`.
+    """
     turns = (motion.yaw_rad, motion.pitch_rad, motion.roll_rad)
     if motion.source is MotionSource.UNKNOWN or not all(
         map(math.isfinite, (*turns, *motion.translation))
     ):
         return None
-    if any(motion.translation) and not motion.is_metric:
+    is_relative = motion.scale is ScaleSource.RELATIVE
+    if any(motion.translation) and not motion.is_metric and not is_relative:
         return None
     turn = quaternion_from_matrix(rotation_from_ypr(*turns))
-    return replace(_LEVEL, position=motion.translation, orientation=turn)
+    x, y, z = (value * (NOMINAL_M if is_relative else 1.0) for value in motion.translation)
+    return replace(_LEVEL, position=(x, y, z), orientation=turn)
 
 
 def _scale(motion: Motion) -> ScaleSource:

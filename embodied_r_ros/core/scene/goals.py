@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.types.landmarks import Landmark, PathPoint, SceneMap
 
 _VERBS = r'go|drive|move|walk|navigate|head|return|come|(?:take|bring|guide) me'
+_NO_METRES = {ScaleSource.UNKNOWN, ScaleSource.RELATIVE, ScaleSource.SIZES}
 _ORDER = re.compile(
     rf'\s*(?:please\s+)?(?:(?:can|could|would|will) you\s+)?(?:please\s+)?(?:{_VERBS})\s+'
     r'(?:back\s+|over\s+|close\s+|up\s+)?to\b',
@@ -68,8 +69,8 @@ def goal_proposal(answer: Answer, scene_map: SceneMap, standoff_m: float) -> Key
     landmark = _named_landmark(answer, scene_map)
     if problem := _objection(answer, landmark.label, _labels(scene_map)):
         raise InputError(problem)
-    if scene_map.scale is ScaleSource.UNKNOWN:
-        msg = 'the scene map has no metres: give the robot odometry, tf or depth'
+    if scene_map.scale in _NO_METRES:
+        msg = 'the scene map has no metres to drive by: give the robot odometry, tf or depth'
         raise InputError(msg)
     if not scene_map.path:
         msg = (

@@ -28,10 +28,11 @@ from embodied_r_ros.core.scene.map_part import (
     MapPart,
     meets,
     NEIGHBOUR_M,
+    RELATIVE_ALONG,
 )
 from embodied_r_ros.core.scene.sightings import ItemSighting, LabelParts, sighting_of, sound_item
 from embodied_r_ros.core.types.deltas import DeltaKind, ItemStatus
-from embodied_r_ros.core.types.landmarks import LandmarkStatus, SCALE_WORDS, SceneMap
+from embodied_r_ros.core.types.landmarks import LandmarkStatus, scale_text, SceneMap
 import numpy as np
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class LandmarkMap:
         self._lenses: dict[str, ItemLens] = {}
         self._part = MapPart()
         self._other: MapPart | None = None  # the richest one that is not connected to it
+        self._is_elsewhere = False  # the newest delta was passed over
 
     def __len__(self) -> int:
         return len(self._richest.records)
@@ -94,7 +96,13 @@ class LandmarkMap:
     @property
     def path(self) -> tuple[PathPoint, ...]:
         """The camera's path through what is mapped, also where it has left that part since."""
-        return tuple(self._richest.path)
+        part = self._richest
+        factor = part.scale.factor
+        return tuple(
+            replace(point, position=(factor * x, factor * y, factor * z))
+            for point in part.path
+            for x, y, z in [point.position]
+        )
 
     @property
     def _richest(self) -> MapPart:
@@ -122,22 +130,38 @@ class LandmarkMap:
         if self._track.part != self._part.number:
             self._other = self._richest if self._richest.path else None
             self._part = MapPart(self._track.part, pose.frame_id)
+        if self._track.is_relative and not self._part.is_relative:
+            self._part.forget_distances()
         self._part.pose_scales = Counter(self._track.scales)
+        self._is_elsewhere = False
         self._part.note_path(delta.camera, delta.stamp_ns, pose, self.config.max_path_points)
         if view.depth is not None and view.intrinsics:
             self._part.plan.look(pose, view.depth, view.intrinsics)
         if delta.kind is DeltaKind.FAILED:
             return False
         delta = replace(delta, items=tuple(map(sound_item, delta.items)))
-        sight = Sight(pose, view, self._lens(delta, view), delta.items)
+        is_relative = self._part.is_relative
+        shown = [replace(i, distance_m=math.nan) for i in delta.items] if is_relative else None
+        sight = Sight(pose, view, self._lens(delta, view), shown or delta.items)
         items = [
-            ItemSighting(item, sighting, LabelParts.of(item.label), sight.size_of(item))
+            ItemSighting(
+                item,
+                sighting.without_distance() if is_relative else sighting,
+                LabelParts.of(item.label),
+                None if is_relative else sight.size_of(item),
+            )
             for item in delta.items
             if item.status is not ItemStatus.LEFT
             if (sighting := sighting_of(item, pose, delta.stamp_ns, delta.to_id))
         ]
         self._take(delta, items, sight)
         return True
+
+    def pass_over(self) -> None:
+        """Note a delta of which nothing tells where its camera was."""
+        self.counts['deltas'] += 1
+        self.counts['untrusted'] += 1
+        self._is_elsewhere = True
 
     def scene_map(self) -> SceneMap:
         """The map as others get it: of the richest part.
@@ -146,9 +170,15 @@ class LandmarkMap:
         says how the two are connected, it has none.
         """
         part = self._richest
-        landmarks = tuple(record.landmark() for record in part.records)
-        path = self.path if part is self._part else ()
-        return SceneMap(landmarks, path, part.frame_id, part.plan.area_m2, part.scale)
+        scale = part.scale
+        return SceneMap(
+            tuple(record.landmark(scale.factor) for record in part.records),
+            self.path if part is self._part and not self._is_elsewhere else (),
+            part.frame_id,
+            part.plan.area_m2,
+            scale.source,
+            scale.error,
+        )
 
     def summary(self) -> str:
         """The map in one line: how much there is, what its metres rest on, what is missing."""
@@ -156,7 +186,7 @@ class LandmarkMap:
         gone = sum(record.status is LandmarkStatus.GONE for record in part.records)
         words = [
             f'{len(part.records)} landmarks, {gone} of them gone',
-            f'metres rest on {SCALE_WORDS[part.scale]}',
+            scale_text(part.scale.source, part.scale.error),
             f'{counts["unplaced"]} of {counts["items"]} items have no place',
         ]
         if counts['untrusted']:
@@ -165,8 +195,8 @@ class LandmarkMap:
             words.append(f'{counts["failed"]} of {counts["deltas"]} keyframes were not perceived')
         if self.parts > 1:
             words.append(f'the way is known in {self.parts} parts, of which the richest is told')
-        if part is not self._part:
-            words.append('the camera is in another one: where it is now is not known')
+        if part is not self._part or self._is_elsewhere:
+            words.append('the camera is elsewhere: where it is now is not known')
         return '; '.join(words)
 
     def _lens(self, delta: SemanticDelta, view: CameraView) -> tuple[float, float] | None:
@@ -191,7 +221,8 @@ class LandmarkMap:
             (record.move if _shows_move(one) else record.see)(one)
             claimed[record.id] = record
         self._take_moved(delta, rest, claimed, sight)
-        rays = self._take_rays([o for o in items if not o.sighting.is_placed], claimed)
+        directions = [one for one in items if not one.sighting.is_placed]
+        rays = self._take_rays(directions, claimed, sight)
         unplaced = [one for one in rays if not one.item.is_doubtful]
         for one in rest:
             if one.item.status is ItemStatus.MOVED and one.sighting.is_cut:
@@ -199,7 +230,7 @@ class LandmarkMap:
             record = self._new_record(one.sighting)
             record.see(one)
             claimed[record.id] = record
-        self._cross(unplaced, claimed)
+        self._cross(unplaced, claimed, sight)
         for record in claimed.values():
             self._date_back(record)
         self.counts['items'] += len(items)
@@ -208,15 +239,28 @@ class LandmarkMap:
         self._tidy_up(claimed)
 
     def _take_rays(
-        self, rays: Sequence[ItemSighting], claimed: dict[int, LandmarkRecord]
+        self, rays: Sequence[ItemSighting], claimed: dict[int, LandmarkRecord], sight: Sight
     ) -> list[ItemSighting]:
         """Let directions support the landmarks that they meet; returns those that meet none."""
         free = [record for record in self._part.records if record.id not in claimed]
         partners = dict(assign_rays(rays, free))
         for row, column in partners.items():
-            free[column].see(rays[row])
+            self._see(free[column], rays[row], sight)
             claimed[free[column].id] = free[column]
         return [one for row, one in enumerate(rays) if row not in partners]
+
+    def _see(self, record: LandmarkRecord, one: ItemSighting, sight: Sight) -> None:
+        """Take a direction as a sighting of a landmark.
+
+        In a relative unit it gives the size in that unit, and what was measured of its distance
+        how many metres that has.
+        """
+        if self._part.is_relative:
+            far = math.dist(one.sighting.origin, record.position)
+            one = replace(one, size=sight.size_of(replace(one.item, distance_m=far)))
+            if far > 0:
+                self._part.note_measured(one.item.scale, one.item.distance_m / far)
+        record.see(one)
 
     def _take_moved(
         self,
@@ -240,11 +284,13 @@ class LandmarkMap:
                 claimed[record.id] = record
                 rest.remove(one)
 
-    def _cross(self, unplaced: Sequence[ItemSighting], claimed: dict[int, LandmarkRecord]) -> None:
+    def _cross(
+        self, unplaced: Sequence[ItemSighting], claimed: dict[int, LandmarkRecord], sight: Sight
+    ) -> None:
         """Place directions that earlier ones cross, and keep the others for later."""
         part = self._part
         for one in unplaced:
-            meeting = crossing(one, part.rays)
+            meeting = crossing(one, part.rays, *[RELATIVE_ALONG] * part.is_relative)
             if meeting is None:
                 self.counts['unplaced'] += 1
                 part.rays = [*part.rays, one][-self.config.max_rays :]
@@ -253,9 +299,9 @@ class LandmarkMap:
             record = self._new_record(one.sighting)
             record.position = place
             for number in sorted(numbers):
-                record.see(part.rays[number])
+                self._see(record, part.rays[number], sight)
                 self.counts['unplaced'] -= 1
-            record.see(one)
+            self._see(record, one, sight)
             claimed[record.id] = record
             part.rays = [ray for n, ray in enumerate(part.rays) if n not in numbers]
 

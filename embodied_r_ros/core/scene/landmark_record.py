@@ -216,15 +216,20 @@ class LandmarkRecord:
         near_m = max(_NEAR_M, _NEAR_SHARE * float(np.linalg.norm(origin - self.position)))
         return any(math.dist(one.origin, origin) <= near_m for one in self.sightings)
 
-    def landmark(self) -> Landmark:
-        """The landmark as others get it."""
-        x, y, z = (float(value) for value in self.position)
-        size = self.size
+    @property
+    def name(self) -> str:
+        """Its label in words."""
+        return item_label(self.label.colour, self.label.shape, self.label.name).strip()
+
+    def landmark(self, factor: float = 1.0) -> Landmark:
+        """The landmark as others get it, with lengths times a factor."""
+        x, y, z = (factor * float(value) for value in self.position)
+        wide, high = (factor * side for side in self.size or (math.nan, math.nan))
         return Landmark(
-            item_label(self.label.colour, self.label.shape, self.label.name).strip(),
+            self.name,
             (x, y, z),
             self.id,
-            (size[0], size[0], size[1]) if size else None,
+            (wide, wide, high) if self.size else None,
             self.first_seen_ns,
             self.last_seen_ns,
             self.observations,

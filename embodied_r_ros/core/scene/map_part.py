@@ -14,8 +14,9 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.core.scene.camera import START_FRAME
 from embodied_r_ros.core.scene.landmark_record import LandmarkRecord
+from embodied_r_ros.core.scene.map_scale import MapScale, relative_scale
 from embodied_r_ros.core.scene.sightings import fused_place, ItemSighting
-from embodied_r_ros.core.types.deltas import ScaleSource
+from embodied_r_ros.core.types.deltas import Item, ScaleSource
 from embodied_r_ros.core.types.geometry import rays_of_pixels, yaw_pitch_roll
 from embodied_r_ros.core.types.landmarks import LandmarkStatus, PathPoint
 import numpy as np
@@ -143,17 +144,20 @@ _CROSSING_RAYS = 3  # from different keyframes that must meet in one place
 _LEAST_PARALLAX_RAD = math.radians(8.0)
 _MEET = 2.5  # deviations within which a ray meets a place
 _FARTHEST_CROSSING_M = 15.0  # from a camera that a crossing counts
+# Of lengths that are rough all the same.
+RELATIVE_ALONG = 0.4
 _MOST_ALONG = 0.25  # standard deviation of a crossing along its rays, as a share of how far it is
 
 
 def crossing(
-    newest: ItemSighting, rays: Sequence[ItemSighting]
+    newest: ItemSighting, rays: Sequence[ItemSighting], most_along: float = _MOST_ALONG
 ) -> tuple[NDArray[np.float64], list[int]] | None:
     """Where a ray meets earlier ones of the same thing, and which of them; None: nowhere for sure.
 
     Args:
         newest: A sighting without a distance.
         rays: Earlier ones that no landmark explains.
+        most_along: How unsure the place may be along the rays, as a share of how far it is.
     """
     alike = [
         number
@@ -178,7 +182,7 @@ def crossing(
     fused = fused_place(sightings, best[0])
     far_m = float(np.linalg.norm(fused.position - newest.sighting.origin))
     unsure_m = math.sqrt(float(np.linalg.eigvalsh(fused.covariance)[-1]))
-    is_sure = unsure_m <= _MOST_ALONG * far_m and all(meets(s, fused.position) for s in sightings)
+    is_sure = unsure_m <= most_along * far_m and all(meets(s, fused.position) for s in sightings)
     return (fused.position, best[1]) if is_sure else None
 
 
@@ -192,7 +196,7 @@ def _nearest_point(one: Sighting, other: Sighting) -> NDArray[np.float64] | None
     s, t = np.linalg.solve(
         np.array([[1.0, -cosine], [-cosine, 1.0]]), np.array([between @ a, -between @ b])
     )
-    if not (0.2 < s < _FARTHEST_CROSSING_M and 0.2 < t < _FARTHEST_M):
+    if not (0.2 < s < _FARTHEST_CROSSING_M and 0.2 < t < _FARTHEST_CROSSING_M):
         return None
     return np.asarray((np.asarray(one.origin) + s * a + np.asarray(other.origin) + t * b) / 2)
 
@@ -211,6 +215,7 @@ NEIGHBOUR_M = 3.0  # landmarks that far apart are never taken for one
 _SAME = 0.5
 _PATH_M, _PATH_RAD = 0.1, 0.2  # between points of the path, in place or heading
 _UNKNOWN = ScaleSource.UNKNOWN
+_MOST_MEASURED = 60
 
 _CELL_M = 0.2
 _COLUMNS, _ROWS = 32, 18  # of the pixels of depth that are looked at
@@ -346,6 +351,8 @@ class MapPart:
     plan: FloorPlan = field(default_factory=FloorPlan)
     pose_scales: Counter[ScaleSource] = field(default_factory=Counter)
     item_scales: Counter[ScaleSource] = field(default_factory=Counter)
+    # Of a part in a relative unit: how many metres that has, by distances that something measured.
+    measured: list[tuple[ScaleSource, float]] = field(default_factory=list)
     next_id: int = 0
 
     @property
@@ -354,10 +361,33 @@ class MapPart:
         return sum(record.observations for record in self.records), len(self.path)
 
     @property
-    def scale(self) -> ScaleSource:
+    def scale(self) -> MapScale:
         """What its metres rest on, mostly."""
+        if self.is_relative:
+            return relative_scale(self.measured, self.records)
         scales = self.pose_scales or self.item_scales
-        return max(scales, key=lambda one: (scales[one], -one.value)) if scales else _UNKNOWN
+        most = max(scales, key=lambda one: (scales[one], -one.value)) if scales else _UNKNOWN
+        return MapScale(most)
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether its lengths are in a unit that is not known."""
+        return ScaleSource.RELATIVE in self.pose_scales
+
+    def note_measured(self, scale: ScaleSource, ratio: float) -> None:
+        """Note how many metres a unit has, by a distance that something measured."""
+        if math.isfinite(ratio) and ratio > 0:
+            self.measured = [*self.measured, (scale, ratio)][-_MOST_MEASURED:]
+
+    def forget_distances(self) -> None:
+        """Leave of all that was seen its direction alone: the camera moves in another unit."""
+        seen = [
+            ItemSighting(Item(record.name), sighting.without_distance(), record.label)
+            for record in self.records
+            for sighting in record.sightings
+        ]
+        self.rays = sorted([*self.rays, *seen], key=lambda one: one.sighting.stamp_ns)
+        self.records = []
 
     def twin(self, record: LandmarkRecord) -> LandmarkRecord | None:
         """The landmark that is the same thing; None: there is none."""
@@ -423,6 +453,7 @@ class MapPart:
             'plan': self.plan.to_json(),
             'pose_scales': {scale.name: count for scale, count in self.pose_scales.items()},
             'item_scales': {scale.name: count for scale, count in self.item_scales.items()},
+            'measured': [[scale.name, ratio] for scale, ratio in self.measured],
         }
 
     @classmethod
@@ -448,5 +479,6 @@ class MapPart:
             plan,
             Counter({ScaleSource[name]: int(n) for name, n in value['pose_scales'].items()}),
             Counter({ScaleSource[name]: int(n) for name, n in value['item_scales'].items()}),
+            [(ScaleSource[name], float(ratio)) for name, ratio in value.get('measured', ())],
             int(value['next_id']),
         )

@@ -26,6 +26,7 @@ from embodied_r_ros.core.scene.map_relations import (
     turn_text,
 )
 from embodied_r_ros.core.scene.memory import estimate_tokens, question_terms
+from embodied_r_ros.core.types.deltas import ScaleSource
 from embodied_r_ros.core.types.landmarks import LandmarkStatus, thin_path
 from embodied_r_ros.core.types.things import first_mentions
 
@@ -125,7 +126,7 @@ def map_text(
     # As rows carry it, so that they give the very text of a live prompt.
     scene_map = replace(scene_map, path=thin_path(scene_map.path))
     landmarks, path = scene_map.landmarks, scene_map.path
-    if not landmarks and not path and scene_map.room_area_m2 is None:
+    if not _has_lines(scene_map):
         return MapText('')
     newest_ns = max((landmark.last_seen_ns for landmark in landmarks), default=0)
     now_ns = max(now_ns, path[-1].stamp_ns if path else 0) or newest_ns
@@ -155,6 +156,12 @@ def map_text(
     ids = page.landmark_ids()
     sights = [landmark.last_seen_ns for kind in relevant for landmark in kind.landmarks]
     return MapText(page.lines.text(), ids, len(landmarks) - len(ids), min(sights, default=0))
+
+
+def _has_lines(scene_map: SceneMap) -> bool:
+    """Whether there is something to tell, in metres: other lengths would be taken for such."""
+    is_empty = not scene_map.landmarks and not scene_map.path and scene_map.room_area_m2 is None
+    return not is_empty and scene_map.scale is not ScaleSource.RELATIVE
 
 
 def _topics(question: str) -> set[str]:

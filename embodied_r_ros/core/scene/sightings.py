@@ -119,6 +119,10 @@ class Sighting:
         """Whether its distance is known."""
         return math.isfinite(self.distance_m)
 
+    def without_distance(self) -> Sighting:
+        """The direction alone."""
+        return replace(self, distance_m=math.nan, along_m=math.inf, nearer_m=math.inf)
+
     def covariance(self, distance_m: float) -> NDArray[np.float64]:
         """Covariance of its place, for a thing that is so far [m²]. Shape (3, 3)."""
         across_m = max(_LEAST_ACROSS_M, self.across_rad * distance_m)
@@ -169,7 +173,7 @@ def sighting_of(item: Item, pose: Pose, stamp_ns: int, keyframe_id: int) -> Sigh
         return None
     x, y, z = pose.rotation() @ vector_of_direction(item.bearing_rad, item.elevation_rad)
     far = item.distance_m
-    least, share = _ALONG[item.scale]
+    least, share = _ALONG.get(item.scale, _ALONG[ScaleSource.UNKNOWN])
     along_m = least + share * far if math.isfinite(far) else math.inf
     may_stand_higher = item.scale is ScaleSource.FLOOR and not LabelParts.of(item.label).name
     is_cut = bool(item.box) and not all(_EDGE < edge < 1 - _EDGE for edge in item.box or ())

@@ -9,6 +9,7 @@ are in metres, angles in degrees, bearings positive to the left (REP 103).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -34,7 +35,7 @@ from embodied_r_ros.core.scene.map_relations import (
 from embodied_r_ros.core.scene.names import Name, resolve
 from embodied_r_ros.core.scene.sightings import LabelParts
 from embodied_r_ros.core.scene.track import ItemSight, sights_of, Stand, stands_of
-from embodied_r_ros.core.types.deltas import ItemStatus, parse_action
+from embodied_r_ros.core.types.deltas import ItemStatus, parse_action, ScaleSource
 from embodied_r_ros.core.types.geometry import NS_PER_S, wrap_angle_rad, yaw_pitch_roll
 from embodied_r_ros.core.types.landmarks import (
     Landmark,
@@ -62,6 +63,9 @@ _SIDE_WORDS = {
 }  # fmt: skip
 _SIDES = {'ahead': 0.0, 'left': 90.0, 'right': -90.0, 'behind': 180.0}
 _HALF_SIDE_DEG = 50.0
+# Of a map of a camera alone: how far directions may be off, and by which factor one thing has to
+# be nearer than another.
+_RELATIVE_SLACK_DEG, _RELATIVE_CLEAR = 10.0, 1.25
 _ROUGH = 0.6  # of the distance of middles: sizes of views alone do not give less
 _HERE_NS = 10 * NS_PER_S
 _CLEAR = 1.03  # by which factor the nearest must be nearer
@@ -72,6 +76,8 @@ _SMALL_TURN_DEG = 5.0  # less is none
 _LEVEL, _RISING = 0.1, 0.15
 _FEW_UNKNOWN = 0.1  # share of the motions that may be unknown where nothing rose
 _MOVE_M = 0.15
+_SAME_WAY_RAD = math.radians(5.0)  # between directions of a thing that is far away
+_MOST_TIMES = 10  # as far that is said
 _SAME_M, _SAME_SHARE = 0.6, 0.25  # sights of one label so near to one another are of one thing
 # Of undersides: up to which a thing is on the floor, and from which it is not.
 _FLOOR_M, _RAISED_M = 0.2, 0.3
@@ -176,6 +182,10 @@ class NotKnownError(Exception):
         self.candidates = tuple(candidates)
 
 
+NO_METRES = (
+    'nothing gives metres here: there is no depth, odometry or height of the camera, and too few '
+    'named things of usual size; directions, and what is nearer, are known'
+)
 _APART_M = 1e-6  # of two places between which there is a direction, at least
 # Properties of a scene that follow from its deltas.
 _COMPUTED = {
@@ -245,6 +255,25 @@ class Scene:
         """The map; None: nothing is known of one."""
         place = self._landmarks.scene_map() if self._landmarks else self._given
         return place if place and (place.landmarks or place.path) else None
+
+    @property
+    def has_metres(self) -> bool:
+        """Whether lengths are in metres; those of a map of a camera alone are relative."""
+        return self.place is None or self.place.scale is not ScaleSource.RELATIVE
+
+    def _check_has_metres(self) -> None:
+        if not self.has_metres:
+            raise NotKnownError(NO_METRES)
+
+    def _in_metres(self, compute: Callable[[], Result]) -> Result:
+        """A length; where it rests on usual sizes, with how far it may be off by that."""
+        self._check_has_metres()
+        result = compute()
+        error = self.place.scale_error if self.place else None
+        if error is None or not math.isfinite(result.number):
+            return result
+        text = f'{result.text} Lengths are rough here: they may be off by {100 * error:.0f} %.'
+        return replace(result, text=text, margin=max(result.margin, error * result.number))
 
     @property
     def _has_clock(self) -> bool:
@@ -471,8 +500,10 @@ class Scene:
     def _describe(self, thing: Thing) -> str:
         if thing.position is None or not self.path:
             return thing.label
-        away = math.dist(self.path[-1].position, thing.position)
         side = _direction(bearing_deg(self.path[-1], thing.position))
+        if not self.has_metres:
+            return f'the {thing.label}, {side}'
+        away = math.dist(self.path[-1].position, thing.position)
         return f'the {thing.label} {away:.1f} m away, {side}'
 
     def _ago(self, stamp_ns: int) -> str:
@@ -614,7 +645,12 @@ class Scene:
         degrees, metres = bearing_deg(origin, target), math.dist(origin.position, target)
         label = things[0].label if things else 'start'
         age = self._last_seen_text(things[0]) if things else ''
-        text = f'The {label} is {metres:.1f} m away, {_direction(degrees)}{age}.'
+        away = f'{metres:.1f} m away, ' if self.has_metres else ''
+        text = f'The {label} is {away}{_direction(degrees)}{age}.'
+        if not self.has_metres:
+            facts = {'bearing_deg': degrees, 'slack_deg': _RELATIVE_SLACK_DEG}
+            return Result('where', (name, at, facing), degrees, 'deg', text, _RELATIVE_SLACK_DEG,
+                          self._evidence(things), several, facts)  # fmt: skip
         if level_m(origin.position, target) < 0.3 and not things:
             text = 'The start is right here.'
         if several:
@@ -650,26 +686,29 @@ class Scene:
         return Result('where', arguments, degrees, 'deg', text, 5.0, evidence, several, facts)
 
     def _in_sight(self, name: str) -> Result | None:
-        """Where a thing is that the newest delta shows, or was before turns alone; None: neither.
+        """Where a thing without a place is, by its last sight; None: that does not tell.
 
-        For a scene whose way has no metres.
+        It tells where the camera has hardly moved since, or where the direction of the thing
+        stayed the same over as long a way as it has moved since.
         """
-        if self.path and self.place:
-            return None
         _, things = self.named(name)
         placed = [thing for thing in things if thing.position is not None]
         last = self._last_stand
         if placed or last is None:
             return None
         shown = [(t, t.sights[-1]) for t in things if t.sights]
-        fresh = [(t, s) for t, s in shown if s.stand and s.stand.parts == last.parts]
+        of_turns = 1 if self._mapped_path else 2  # a map tells the moves
+        fresh = [
+            (t, s)
+            for t, s in shown
+            if s.stand and s.stand.parts[:of_turns] == last.parts[:of_turns]
+        ]
         if not fresh:
             return None
         thing, sight = max(fresh, key=lambda pair: pair[1].stamp_ns)
         assert sight.stand is not None
-        moved = float(np.linalg.norm(last.position - sight.stand.position))
         bearing = sight.item.bearing_rad
-        if bearing != bearing or moved > _MOVE_M:
+        if bearing != bearing or not self._is_still_there(thing, sight.stand, last):
             return None
         turned = yaw_pitch_roll(sight.stand.rotation.T @ last.rotation)[0]
         degrees = math.degrees(wrap_angle_rad(bearing - turned))
@@ -677,6 +716,30 @@ class Scene:
         facts = {'bearing_deg': degrees, 'slack_deg': 5.0}
         return Result('where', (name, ROBOT, ''), degrees, 'deg', text, 5.0,
                       self._evidence([thing]), facts=facts)  # fmt: skip
+
+    @property
+    def _mapped_path(self) -> tuple[PathPoint, ...]:
+        return self.place.path if self.place else ()
+
+    def _is_still_there(self, thing: Thing, stand: Stand, last: Stand) -> bool:
+        """Whether a thing of unknown distance is still in the direction of its last sight."""
+        path = self._mapped_path
+        if not path:
+            return float(np.linalg.norm(last.position - stand.position)) <= _MOVE_M
+        stamps = [point.stamp_ns for point in path]
+
+        def at(stamp_ns: int) -> Position:
+            return path[max(0, bisect_right(stamps, stamp_ns) - 1)].position
+
+        moved = math.dist(at(stand.stamp_ns), path[-1].position)
+        ways = [0.0]
+        for sight in thing.sights:
+            if sight.stand and sight.stand.turn_part == stand.turn_part:
+                turn = yaw_pitch_roll(sight.stand.rotation.T @ stand.rotation)[0]
+                off = sight.item.bearing_rad - turn - thing.sights[-1].item.bearing_rad
+                if abs(wrap_angle_rad(off)) < _SAME_WAY_RAD:
+                    ways.append(math.dist(at(sight.stamp_ns), at(stand.stamp_ns)))
+        return moved <= max(_MOVE_M, *ways)
 
     def _last_seen_text(self, thing: Thing) -> str:
         if self._is_in_view(thing):
@@ -704,7 +767,8 @@ class Scene:
                 it is the distance of middles.
             unit: 'm', 'cm', 'ft', 'in' or 'yd'.
         """
-        return self._try('distance', (a, b), lambda: self._distance(a, b, unit))
+        compute = partial(self._distance, a, b, unit)
+        return self._try('distance', (a, b), lambda: self._in_metres(compute))
 
     def _distance(self, a: str, b: str, unit: str) -> Result:
         spread = 0.0  # between closest points and middles, where sizes are rough
@@ -941,10 +1005,19 @@ class Scene:
         first = names[0]
         word, end = ('farthest', 'from') if farthest else ('nearest', 'to')
         whom = {ROBOT: 'me', START: 'the start'}.get(to, f'the {to}')
-        text = f'The {first} is the {word} {end} {whom}, at {gaps[first]:.1f} m'
-        if len(names) > 1:
-            text += f'; then the {names[1]}, at {gaps[names[1]]:.1f} m'
-        is_tie = len(names) > 1 and not _is_clear(gaps[first], gaps[names[1]], self.slack_m)
+        text = f'The {first} is the {word} {end} {whom}'
+        if self.has_metres:
+            text += f', at {gaps[first]:.1f} m'
+            text += f'; then the {names[1]}, at {gaps[names[1]]:.1f} m' if names[1:] else ''
+            is_clear = not names[1:] or _is_clear(gaps[first], gaps[names[1]], self.slack_m)
+        else:
+            ratio = gaps[names[1]] / max(1e-9, gaps[first]) if names[1:] else math.inf
+            ratio = 1 / max(1e-9, ratio) if farthest and names[1:] else ratio
+            is_clear = ratio >= _RELATIVE_CLEAR
+            text += f'; the {names[1]} is {_times(ratio)} as far' if names[1:] else ''
+            # How near the nearest is, in metres, is not known.
+            gaps = dict.fromkeys(gaps, math.inf)
+        is_tie = not is_clear
         things = [t for name in names[:2] for t in self.named(name)[1][:1]]
         return Result(
             'nearest', (to, ', '.join(among), 'yes' if farthest else ''), first, '', f'{text}.',
@@ -960,7 +1033,8 @@ class Scene:
             dimension: 'longest', 'height', 'width' (the larger level extent) or 'depth'.
             unit: 'cm', 'm', 'ft' or 'in'.
         """
-        return self._try('size', (name, dimension), lambda: self._size(name, dimension, unit))
+        compute = partial(self._size, name, dimension, unit)
+        return self._try('size', (name, dimension), lambda: self._in_metres(compute))
 
     def _size(self, name: str, dimension: str, unit: str) -> Result:
         _, things = self.named(name)
@@ -1083,7 +1157,11 @@ class Scene:
             unit: Of lengths: 'm', 'cm', 'ft' or 'yd'.
         """
         tools: dict[str, Callable[[int], Result]] = {
-            'turn': self._turn, 'way': self._way, 'displacement': self._displacement,
+            'turn': self._turn,
+            'way': lambda since_ns: self._in_metres(partial(self._way, since_ns)),
+            'displacement': lambda since_ns: self._in_metres(
+                partial(self._displacement, since_ns)
+            ),
             'height': self._height, 'now': self._moves_now,
             'any': partial(self._moves_now, ever=True),
         }  # fmt: skip
@@ -1159,6 +1237,7 @@ class Scene:
         """
         stands = [s for s in self._stands.values() if s.stamp_ns >= since_ns]
         of_path = [point for point in self.path if point.stamp_ns >= since_ns]
+        self._check_has_metres()
         if len({s.parts for s in stands}) > 1 and (not self.place or len(of_path) < 2):
             msg = 'how far I moved is not known: nothing gives the metres of my motion'
             raise NotKnownError(msg)
@@ -1328,6 +1407,7 @@ class Scene:
 
     def _visited(self, among: Sequence[str]) -> Result:
         self.robot  # noqa: B018 - refuses where there is no way
+        self._check_has_metres()
         names = list(among) or list(self.labels)
         stamps: dict[str, int] = {}
         off_m: dict[str, float] = {}
@@ -1384,11 +1464,11 @@ class Scene:
         faced_m = level_m(at, ahead)
         slacks = [self._slack_deg(metres) for metres in (faced_m, *legs)]
         names = [*via, 'start' if goal == START else goal]
-        if len(legs) == 1 and legs[0] < 0.3:
+        if len(legs) == 1 and legs[0] < 0.3 and self.has_metres:
             text = f'We are at the {names[0]} already.'
         else:
             steps = [
-                f'{_turn_words(turn)}, then go {leg:.1f} m to the {name}'
+                f'{_turn_words(turn)}, then go {f"{leg:.1f} m " * self.has_metres}to the {name}'
                 for turn, leg, name in zip(turns, legs, names, strict=True)
             ]
             text = _sentence('; '.join(steps))
@@ -1397,6 +1477,8 @@ class Scene:
             'distance_m': legs[0], 'level_m': legs[0], 'faced_m': faced_m,
             'slacks_deg': tuple(2 * (before + after) for before, after in pairwise(slacks)),
         }  # fmt: skip
+        if not self.has_metres:
+            facts = {key: facts[key] for key in ('turns_deg', 'bearing_deg', 'slacks_deg')}
         return Result('way_to', (goal, start, facing, ', '.join(via)), turns[0], 'deg', text, 5.0,
                       self._evidence(things), facts=facts)  # fmt: skip
 
@@ -1522,6 +1604,18 @@ def _turn_words(degrees: float) -> str:
     if abs(degrees) >= 170:
         return 'turn around'
     return f'turn {abs(degrees):.0f}° to the {"left" if degrees > 0 else "right"}'
+
+
+def _times(ratio: float) -> str:
+    """A ratio of lengths in words."""
+    for words, limit in (
+        ('about', 1.25),
+        ('about one and a half times', 1.75),
+        ('about twice', 2.5),
+    ):
+        if ratio < limit:
+            return words
+    return f'about {ratio:.0f} times' if ratio < _MOST_TIMES else f'more than {_MOST_TIMES} times'
 
 
 def _length(metres: float, unit: str) -> str:

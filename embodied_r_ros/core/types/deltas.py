@@ -79,6 +79,8 @@ class ScaleSource(Enum):
     FLOOR = 3  # the height of the camera above the floor
     IMU = 4  # accelerations
     MODEL = 5  # a vision-language model's guess
+    SIZES = 6  # usual sizes of named things
+    RELATIVE = 7  # nothing did, and lengths can be compared with one another
 
 
 @dataclass(frozen=True)
@@ -89,10 +91,19 @@ class Motion:
     yaw_rad: float = NAN  # positive turns left
     pitch_rad: float = NAN  # positive tilts the view down
     roll_rad: float = NAN  # positive rolls clockwise, seen from behind the camera
-    translation: tuple[float, float, float] = (NAN, NAN, NAN)  # [m], or a direction
-    is_metric: bool = False  # False: only the direction of `translation` means something
+    # [m]; else a direction, or, with the scale RELATIVE, in a unit that is that of the motion
+    # before, where that is RELATIVE too.
+    translation: tuple[float, float, float] = (NAN, NAN, NAN)
+    is_metric: bool = False
     confidence: float = NAN  # share of the evidence that agrees, 0..1
     scale: ScaleSource = ScaleSource.UNKNOWN  # what gave the metres, where there are some
+
+    @property
+    def way(self) -> tuple[float, float, float]:
+        """The translation [m], or where there are no metres its direction, of length 1 or 0."""
+        length = 1.0 if self.is_metric else math.hypot(*self.translation) or 1.0
+        x, y, z = (value / length for value in self.translation)
+        return x, y, z
 
 
 class ItemStatus(Enum):
@@ -321,7 +332,7 @@ def motion_steps(motion: Motion) -> list[MotionStep]:
     """Split a motion into steps, moves first; empty: stationary or unknown."""
     steps = []
     for axis, positive, negative in _MOVES:
-        value = motion.translation[axis]
+        value = motion.way[axis]
         limit = _MIN_MOVE_M if motion.is_metric else _MIN_SHARE
         if math.isfinite(value) and abs(value) >= limit:
             amount = round(abs(value), 1) if motion.is_metric else None

@@ -27,7 +27,18 @@ SCALE_WORDS = {
     ScaleSource.FLOOR: 'the height above the floor',
     ScaleSource.IMU: 'accelerations',
     ScaleSource.MODEL: "a model's guess",
+    ScaleSource.SIZES: 'usual sizes of named things',
 }
+
+
+def scale_text(scale: ScaleSource, error: float | None = None) -> str:
+    """What the metres of a map rest on, in words."""
+    if scale is ScaleSource.RELATIVE:
+        return (
+            'no metres: neither depth, poses, a height nor usual sizes of named things give them'
+        )
+    off = '' if error is None else f' (within {100 * error:.0f} %)'
+    return f'metres rest on {SCALE_WORDS[scale]}{off}'
 
 
 _MOST_PATH_POINTS = 40  # that rows carry and prompts are made from
@@ -141,7 +152,9 @@ class SceneMap:
     path: tuple[PathPoint, ...] = ()
     frame_id: str = 'map'
     room_area_m2: float | None = None  # None: not known
-    scale: ScaleSource = ScaleSource.UNKNOWN  # what its metres rest on
+    # What its metres rest on; RELATIVE: it has none, and lengths in one unit that is not known.
+    scale: ScaleSource = ScaleSource.UNKNOWN
+    scale_error: float | None = None  # standard deviation of all lengths, as a share
     revision: int = 0  # counts up with each change of a live map; no part of a MAP.json
 
     def to_json(self) -> dict[str, Any]:
@@ -159,6 +172,7 @@ class SceneMap:
             ],
             'room_area_m2': None if self.room_area_m2 is None else round(self.room_area_m2, 2),
             'scale': self.scale.name.lower(),
+            **({} if self.scale_error is None else {'scale_error': round(self.scale_error, 3)}),
         }
 
     @classmethod
@@ -172,6 +186,7 @@ class SceneMap:
             msg = 'a scene map is a JSON object with a list of landmarks'
             raise InputError(msg)
         frame_id, area = value.get('frame_id', 'map'), value.get('room_area_m2')
+        error = value.get('scale_error')
         if isinstance(area, (int, float)) and area < 0:
             msg = f'room_area_m2 is {area}, expected at least 0'
             raise InputError(msg)
@@ -191,6 +206,7 @@ class SceneMap:
             frame_id,
             None if area is None else _number(area, 'room_area_m2'),
             ScaleSource[scale.upper()],
+            None if error is None else _number(error, 'scale_error'),
         )
 
 

@@ -18,16 +18,19 @@ from embodied_r_ros.common.errors import ImageError, InputError, ModelError, Sou
 from embodied_r_ros.core.chat.client import HttpChatClient
 from embodied_r_ros.core.keyframes.selector import KeyframeConfig, Keyframer
 from embodied_r_ros.core.perception.classical import ClassicalPerceiver
+from embodied_r_ros.core.perception.egomotion import find_features
 from embodied_r_ros.core.perception.items import depth_of
+from embodied_r_ros.core.perception.keyframe_way import KeyframeWay
 from embodied_r_ros.core.pipeline import classical_perceiver, perceive_images, perceive_keyframes
 from embodied_r_ros.core.reasoning.completions import option_letter
 from embodied_r_ros.core.reasoning.prompts import shown_image
 from embodied_r_ros.core.reasoning.question import ShownImage
 from embodied_r_ros.core.reasoning.reasoner import Reasoner
-from embodied_r_ros.core.scene.camera import CameraView
+from embodied_r_ros.core.scene.camera import CameraView, START_FRAME
 from embodied_r_ros.core.scene.landmark_map import LandmarkMap, write_scene_map
+from embodied_r_ros.core.scene.map_scale import NOMINAL_M
 from embodied_r_ros.core.scene.tools import Scene
-from embodied_r_ros.core.types.geometry import NS_PER_S
+from embodied_r_ros.core.types.geometry import Intrinsics, NS_PER_S
 from embodied_r_ros.core.types.images import encode_image
 from embodied_r_ros.core.types.landmarks import newest_stamp_ns, read_scene_map, SceneMap
 from embodied_r_ros.data.episodes.contents import has_keyframes_alone, has_recorded_deltas
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.data.episodes.episode import Episode
     from embodied_r_ros.data.episodes.manifest import FleetRecording
 
+_ASSUMED_FOV_RAD = math.radians(70)  # of a camera that nothing is known of
 _HELD_KEYFRAMES = 16  # which another look for a question can be at
 
 # Shows progress over images, knowing how many are expected (None: unknown).
@@ -134,10 +138,11 @@ class Seer:
                 recent.append(keyframe)
                 yield keyframe
 
+        mapper = _Mapper(perceiver)
         with _keyframes_in(path, self.topic, self.rate_hz, progress) as keyframes:
-            deltas = tuple(perceive_keyframes(holding(keyframes), perceiver))
+            deltas = tuple(mapper.deltas(holding(keyframes)))
         held = [_as_seen(keyframe, perceiver) for keyframe in recent]
-        return Perceived(deltas, map_of_deltas(deltas), lambda: held)
+        return Perceived(deltas, mapper.finished().scene_map(), lambda: held)
 
     def _scene(self, perceived: Perceived) -> RecordingScene:
         make_perceiver = lru_cache(maxsize=1)(self.make_perceiver)
@@ -474,18 +479,77 @@ def map_of_images(
 
 
 def map_of_keyframes(
-    keyframes: Iterable[Keyframe], perceiver: PairPerceiver, *, use_poses: bool = True
+    keyframes: Iterable[Keyframe],
+    perceiver: PairPerceiver,
+    *,
+    use_poses: bool = True,
+    each: Callable[[SemanticDelta], None] = lambda delta: None,
 ) -> LandmarkMap:
-    """The map of the keyframes of one camera."""
-    views: dict[int, CameraView] = {}
+    """The map of the keyframes of one camera.
 
-    def with_views() -> Iterator[Keyframe]:
-        for keyframe in keyframes:
-            pose = keyframe.pose if use_poses else None
-            views[keyframe.id] = CameraView(pose, keyframe.intrinsics, depth_of(keyframe.depth))
-            yield keyframe
+    Args:
+        keyframes: In order, with poses and depth where there are some.
+        perceiver: Who perceives.
+        use_poses: False: the motion comes from the images alone.
+        each: Is told each delta.
+    """
+    if not use_poses:
+        keyframes = (replace(keyframe, pose=None) for keyframe in keyframes)
+    mapper = _Mapper(perceiver)
+    for delta in mapper.deltas(keyframes):
+        each(delta)
+    return mapper.finished()
 
-    landmarks = LandmarkMap()
-    for delta in perceive_keyframes(with_views(), perceiver):
-        landmarks.add(delta, views.pop(delta.to_id, None))
-    return landmarks
+
+class _Mapper:
+    """Makes the map of keyframes: at once where poses or depth tell where each was, else at last.
+
+    The way of a camera alone is known best when all of it was seen.
+    """
+
+    def __init__(self, perceiver: PairPerceiver) -> None:
+        self._perceiver = perceiver
+        self._held: dict[int, Keyframe] = {}
+        self._map, self._way = LandmarkMap(), KeyframeWay()
+        self._alone: list[tuple[SemanticDelta, CameraView]] = []
+        self._is_alone: bool | None = None  # None: there was no keyframe yet
+
+    def deltas(self, keyframes: Iterable[Keyframe]) -> Iterator[SemanticDelta]:
+        """Perceive keyframes, and map what is perceived."""
+
+        def holding() -> Iterator[Keyframe]:
+            for keyframe in keyframes:
+                self._held[keyframe.id] = keyframe
+                yield keyframe
+
+        for delta in perceive_keyframes(holding(), self._perceiver):
+            self._add(delta)
+            yield delta
+
+    def _add(self, delta: SemanticDelta) -> None:
+        keyframe = self._held.pop(delta.to_id)
+        if self._is_alone is None:
+            self._is_alone = keyframe.pose is None and keyframe.depth is None
+        if not self._is_alone:
+            depth = depth_of(keyframe.depth)
+            self._map.add(delta, CameraView(keyframe.pose, keyframe.intrinsics, depth))
+            return
+        self._alone.append((delta, CameraView(keyframe.pose, keyframe.intrinsics)))
+        seen = _as_seen(keyframe, self._perceiver)
+        with suppress(ImageError):
+            image = seen.image.decode()
+            height, width = image.shape[:2]
+            lens = seen.intrinsics or Intrinsics.from_fov(width, height, _ASSUMED_FOV_RAD)
+            self._way.add(delta.to_id, find_features(image), lens, delta.motion)
+
+    def finished(self) -> LandmarkMap:
+        """The map of all."""
+        poses = self._way.poses(START_FRAME, NOMINAL_M)
+        for delta, view in self._alone:
+            pose = view.pose or poses.get(delta.to_id)
+            if pose is None:
+                self._map.pass_over()
+            else:
+                self._map.add(delta, replace(view, pose=pose))
+        self._alone = []
+        return self._map

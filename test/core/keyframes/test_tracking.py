@@ -109,7 +109,7 @@ def test_rotation_and_direction_are_followed(name: str) -> None:
     assert (motion.source, motion.is_metric) == (MotionSource.FOLLOWED, False)
     assert rotation_error_deg(motion, poses[0], poses[-1]) < 1.5
     assert direction_error_deg(motion, poses[0], poses[-1]) < 8
-    assert np.linalg.norm(motion.translation) == pytest.approx(1)
+    assert np.linalg.norm(motion.way) == pytest.approx(1)
     assert motion.confidence > 0.6
 
 
@@ -148,7 +148,7 @@ def test_depth_that_knows_nothing_gives_no_metres() -> None:
     holes = [replace(image, depth=np.zeros((60, 80), np.float32)) for image in shown]
     motion = follow(holes)
     assert motion is not None
-    assert (motion.is_metric, motion.scale) == (False, ScaleSource.UNKNOWN)
+    assert (motion.is_metric, motion.scale) == (False, ScaleSource.RELATIVE)
 
 
 def test_poses_give_metres() -> None:
@@ -244,7 +244,22 @@ def test_keyframes_carry_the_motion_since_the_last_one() -> None:
     assert len(rest) >= 2
     for motion in rest:
         assert motion is not None
-        assert motion.translation[0] > 0.95
+        assert motion.way[0] > 0.95
+
+
+def test_motions_without_metres_have_lengths_in_one_unit() -> None:
+    poses = path(*PATHS['forward'], images=2 * IMAGES)
+    shown = images(poses)
+    tracker, motions = MotionTracker(), []
+    stops = (0, 8, 14, 23)
+    for number, image in enumerate(shown):
+        update(tracker, image)
+        if number in stops:
+            motions.append(tracker.mark_keyframe(image))
+    lengths = [math.hypot(*motion.translation) for motion in motions[1:] if motion]
+    true = [math.dist(poses[a].position, poses[b].position) for a, b in pairwise(stops)]
+    ratios = [own / there for own, there in zip(lengths, true, strict=True)]
+    assert max(ratios) / min(ratios) < 1.15
 
 
 def test_a_slow_camera_is_followed_in_few_images() -> None:

@@ -201,6 +201,21 @@ def test_directions_add_up_where_they_agree() -> None:
     assert still.translation == pytest.approx((math.cos(0.3), math.sin(0.3), 0.0))
 
 
+def test_ways_in_one_unit_add_up_in_it() -> None:
+    relative = ScaleSource.RELATIVE
+    both = composed_motion(step(0.2, scale=relative), step(0.0, 0.6, scale=relative))
+    assert both
+    assert (both.translation, both.scale) == ((0.2, 0.6, 0.0), relative)
+    assert not both.is_metric
+    turned = composed_motion(step(yaw=math.pi / 2), step(0.2, scale=relative))
+    assert turned
+    assert turned.scale is relative
+    assert turned.translation == pytest.approx((0.0, 0.2, 0.0))
+    other = composed_motion(step(1.0), step(0.2, scale=relative))
+    assert other
+    assert (other.translation, other.scale) == ((1.0, 0.0, 0.0), ScaleSource.UNKNOWN)
+
+
 def test_metres_and_directions_do_not_add_up_to_metres() -> None:
     mixed = composed_motion(step(3.0, is_metric=True, scale=ScaleSource.DEPTH), step(1.0))
     assert mixed
