@@ -258,7 +258,7 @@ class TestFolder:
         run('-m', 'training.grpo', *grpo)
         assert (tmp_path / 'grpo' / 'adapter_model.safetensors').exists()
         command = [str(tmp_path / 'sft'), '--rows', str(rows), '--against', str(folder)]
-        command += ['--limit', '1', '--token-budget', '200']
+        command += ['--limit', '1', '--token-budget', '200', '--profile', 'embedded-arm']
         command += ['--slot', str(tmp_path / 'slot'), '--judge', 'none', '--latency-rows', '0']
         # One step teaches nothing, so nothing is asked for: both are read, merged and graded.
         command += ['--cache', 'none', '--min-gain', '-1', '--min-format', '0']
