@@ -19,13 +19,13 @@ from embodied_r_ros.common.work import IMAGES, KEYFRAMES, METER
 from embodied_r_ros.core.keyframes.alignment import no_offsets, View
 from embodied_r_ros.core.keyframes.overlap import (
     BLANK_SHARE,
-    ChangeDetector,
     depth_overlap,
     depth_view,
     DepthView,
     two_view,
     TwoView,
 )
+from embodied_r_ros.core.keyframes.still_scene import StillScene
 from embodied_r_ros.core.keyframes.tracking import MotionTracker
 from embodied_r_ros.core.keyframes.tracks import drift
 from embodied_r_ros.core.types.geometry import NS_PER_S
@@ -63,9 +63,9 @@ class KeyframeConfig(Settings):
         between=(0.1, math.pi),
     )
     content_change: float = setting(
-        0.15,
-        'share of the view that must change at once under a still camera; 1: never',
-        between=(0.01, 1),
+        0.003,
+        'share of the view in which something must happen before a still camera; 1: never',
+        between=(0.001, 1),
     )
     min_interval_s: float = setting(
         0.0, 'least time between keyframes [s]; 0: no limit', between=(0, 3600)
@@ -134,7 +134,7 @@ class KeyframeSelector:
         """Forget the stream: the next image is a first one. The counts stay."""
         self._reference: _Reference | None = None
         self._before: TwoView | None = None  # the image before, compared with the reference
-        self._changes = ChangeDetector()
+        self._scene = StillScene()
         self._blank_images = 0  # in a row, up to now
         self._has_shown_something = False  # there was a keyframe with something to see
         self._last_stamp_ns: int | None = None
@@ -177,7 +177,7 @@ class KeyframeSelector:
         self._last_stamp_ns, self._newest_view = image.stamp_ns, view
         self._blank_images = self._blank_images + 1 if self._is_blank(view) else 0
         views = self._with_depth(self._compare(view), depth)
-        reason = self._decide(image.stamp_ns, views)
+        reason = self._decide(image.stamp_ns, view, views)
         if is_last and reason is None and not self._blank_images:
             reason = KeyframeReason.LAST_IMAGE
         reference = self._reference
@@ -211,18 +211,18 @@ class KeyframeSelector:
         overlap = depth_overlap(reference, depth)
         return views if overlap is None else replace(views, overlap=overlap)
 
-    def _decide(self, stamp_ns: int, views: TwoView) -> KeyframeReason | None:
+    def _decide(self, stamp_ns: int, view: View, views: TwoView) -> KeyframeReason | None:
         config, reference = self.config, self._reference
         if reference is None:
             return KeyframeReason.FEATURELESS if self._blank_images else KeyframeReason.FIRST
         since_s = (stamp_ns - reference.stamp_ns) / NS_PER_S
-        reason = self._reason(stamp_ns, reference, views)
+        reason = self._reason(stamp_ns, reference, view, views)
         if reason is None and 0 < config.max_interval_s <= since_s:
             reason = KeyframeReason.MAX_INTERVAL
         return reason if since_s >= config.min_interval_s else None
 
     def _reason(
-        self, stamp_ns: int, reference: _Reference, views: TwoView
+        self, stamp_ns: int, reference: _Reference, view: View, views: TwoView
     ) -> KeyframeReason | None:
         if self._blank_images:
             # One blank image between others is a glitch, not a view.
@@ -230,11 +230,9 @@ class KeyframeSelector:
             return KeyframeReason.FEATURELESS if is_run else None
         if not self._has_shown_something:
             return KeyframeReason.FIRST
+        happened = self._scene.update(stamp_ns, view, self.config.content_change)
         reason = reason_of_views(views, self.config)
-        if reason is KeyframeReason.NEW_VIEW:
-            return reason
-        has_changed = self._changes.update(stamp_ns, views, self.config.content_change)
-        return reason or (KeyframeReason.CONTENT_CHANGE if has_changed else None)
+        return reason or (KeyframeReason.CONTENT_CHANGE if happened else None)
 
     def _update(
         self,
@@ -256,7 +254,8 @@ class KeyframeSelector:
         self._has_shown_something |= not is_blank
         self._reference = _Reference(image.index, image.stamp_ns, view, depth, is_blank)
         self._before = None
-        self._changes.restart(image.stamp_ns, by_change=reason is KeyframeReason.CONTENT_CHANGE)
+        by_change = reason is KeyframeReason.CONTENT_CHANGE
+        self._scene.mark_keyframe(image.stamp_ns, by_change=by_change)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens before a camera that stands still.
+
+Three things count: something moves along, what moved has come to rest or is gone, and a place looks
+different and stays so. Brightness alone counts for nothing, nor does what moves on the spot, such
+as leaves and screens: each cell has a threshold above its own noise. All is computed on cells of
+4x4 pixels at work size.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import cv2
+from embodied_r_ros.core.keyframes.alignment import CELL_PX
+from embodied_r_ros.core.types.geometry import NS_PER_S
+import numpy as np
+
+if TYPE_CHECKING:
+    from embodied_r_ros.core.keyframes.alignment import View
+    from numpy.typing import NDArray
+
+_STEP_S = 0.2  # between the images whose difference is motion
+_REST_S = 0.4  # a cell without motion for so long is at rest
+# Where there is more noise than this [grey levels], it is so much longer per grey level.
+_RESTLESS, _RESTLESS_S = 8.0, 0.2
+_CALM_S = 0.5  # so is a view
+_NEW_S = 1.5  # nothing is told before, while the noise is learned
+_FLOOR = 10.0  # difference that counts where there is no noise [grey levels]
+_NOISE_FACTOR = 3.0  # thresholds, as a multiple of a cell's mean difference
+_MEAN_S, _NOISE_S, _NOISE_CLIP = 3.0, 6.0, 20.0  # how fast noise is learned; what passes by counts for so much
+_GROUND_S, _KNOWN_S = 30.0, 2.0  # how fast the ground follows; what is at rest for so long
+_SLACK_CELLS = 0.03  # the camera is never known to stand stiller than this
+_STILL_CELLS = 0.4  # a camera whose view moved by more does not stand still
+_EDGE = 6.0  # slope that shows motion of the camera [grey levels per cell]
+_MOST_UNLIKE = 0.5  # share of such cells that look different: the camera moved
+_NEAR = np.ones((3, 3), np.uint8)
+_SOFT_CELLS = 9  # what changes more softly is light or a shadow
+_WAY_CELLS, _WAY_SIZES = 5.0, 0.5  # of what moves along: way, and way as a share of its own size
+# Where all was calm for long, what begins to move is told after a part of that way.
+_LONG_CALM_S, _ONSET_S, _ONSET_WAY = 3.0, 1.5, 0.5
+_MARKS, _STRAIGHT = 3, 0.85  # way as a share of the path
+_REACH_CELLS = 3.0  # from one image to the next
+_TOKENS, _TOKEN_S = 2.0, 2.0  # keyframes at once; time after which there may be one more
+_SPACING_S = 0.7  # between two keyframes for this reason
+
+
+@dataclass
+class _Mover:
+    """A patch of motion that is followed, with places (x, y) of its centre [cells]."""
+
+    start: NDArray[np.float64]  # at its birth, or at the last keyframe
+    centre: NDArray[np.float64]
+    seen_ns: int
+    mark: NDArray[np.float64]  # where it was a moment ago
+    mark_ns: int
+    marks: int = 0  # since `start`
+    path: NDArray[np.float64] = field(default_factory=lambda: np.zeros(2))  # from mark to mark
+
+    def move(self, centre: NDArray[np.float64], stamp_ns: int) -> None:
+        """Go on to where it is now."""
+        self.centre, self.seen_ns = centre, stamp_ns
+        if (stamp_ns - self.mark_ns) / NS_PER_S >= _STEP_S:
+            self.path = self.path + np.abs(centre - self.mark)
+            self.mark, self.mark_ns, self.marks = centre, stamp_ns, self.marks + 1
+
+    def goes(self, least_way: float) -> bool:
+        """Whether it went so long a way [cells] along x or y, hardly ever back."""
+        way = np.abs(self.mark - self.start)
+        is_far = (way >= least_way) & (way >= _STRAIGHT * self.path)
+        return self.marks >= _MARKS and bool(is_far.any())
+
+    def restart(self) -> None:
+        """Count the way from here."""
+        self.start, self.mark, self.marks = self.centre, self.centre, 0
+        self.path = np.zeros(2)
+
+
+class StillScene:
+    """Follows what changes while the camera stands still. Not for use from several threads."""
+
+    def __init__(self) -> None:
+        self._tokens = _TOKENS
+        self._last_ns: int | None = None  # of the last keyframe for this reason
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what was seen: the camera moved."""
+        self._past: deque[tuple[int, NDArray[np.float32]]] = deque()
+        self._ground: NDArray[np.float32] | None = None  # cells of the scene at rest
+        self._movers: list[_Mover] = []
+        self._moved_ns = 0  # when something moved last
+        self._onset_ns = 0  # when something moved after a long calm
+        self._is_open = False  # the last keyframe shows something that moves along
+
+    def mark_keyframe(self, stamp_ns: int, *, by_change: bool) -> None:
+        """Note that the newest image is a keyframe, for such a change or for another reason."""
+        for mover in self._movers:
+            mover.restart()
+        if by_change:
+            self._tokens -= 1
+            self._last_ns = stamp_ns
+
+    def update(self, stamp_ns: int, view: View, least_share: float) -> bool:
+        """Take the next image; whether something happened before a camera that stands still.
+
+        Args:
+            stamp_ns: When the image was taken.
+            view: The image.
+            least_share: Share of the view that has to change, 0..1; 1: nothing ever happens.
+        """
+        if least_share >= 1:
+            return False
+        cells = _cells(view)
+        aligned = self._aligned(cells)
+        if aligned is None:
+            self.restart()
+            self._begin(stamp_ns, cells)
+            return False
+        before = self._before(stamp_ns)
+        elapsed_s = (stamp_ns - self._past[-1][0]) / NS_PER_S
+        if elapsed_s <= 0:
+            return False
+        self._past.append((stamp_ns, aligned))
+        self._tokens = min(_TOKENS, self._tokens + elapsed_s / _TOKEN_S)
+        difference = _sharp(aligned - before)
+        least = np.maximum(_FLOOR, _NOISE_FACTOR * self._noise) + self._slack
+        moving = difference > least
+        self._mean += (aligned - self._mean) * np.float32(min(1.0, elapsed_s / _MEAN_S))
+        swing = np.minimum(np.abs(aligned - self._mean), _NOISE_CLIP)
+        self._noise += (swing - self._noise) * np.float32(min(1.0, elapsed_s / _NOISE_S))
+        near = cv2.dilate(moving.astype(np.uint8), _NEAR) > 0
+        self._rest_s = np.where(near, np.float32(0), self._rest_s + np.float32(elapsed_s))
+        least_cells = max(2.0, least_share * cells.size)
+        goes = self._follow(stamp_ns, moving, least_cells)
+        settled = self._settled(aligned, least, least_cells)
+        calm = (stamp_ns - self._moved_ns) / NS_PER_S >= _CALM_S
+        happened = goes or settled is not None or (calm and self._is_open)
+        if not happened or not self._may(stamp_ns):
+            self._learn(aligned, elapsed_s)
+            return False
+        if settled is not None:
+            self._ground = np.where(self._rest_s > 0, aligned, self._ground)
+            self._mean = np.where(self._rest_s > 0, aligned, self._mean)
+        self._is_open = goes and settled is None
+        return True
+
+    def _aligned(self, cells: NDArray[np.float32]) -> NDArray[np.float32] | None:
+        """Cells as in the light and from the place of the ground; None: the camera moved."""
+        ground = self._ground
+        if ground is None or ground.shape != cells.shape:
+            return None
+        lit = _in_light_of(cells, ground)
+        shift, slopes, off = _shift(lit, ground)
+        if np.abs(shift).max() > _STILL_CELLS:
+            return None
+        edges = (np.abs(slopes) > _EDGE).any(axis=0)
+        if np.count_nonzero(edges) and (np.abs(off[edges]) > 12.0).mean() > _MOST_UNLIKE:
+            return None
+        return ground + off
+
+    def _begin(self, stamp_ns: int, cells: NDArray[np.float32]) -> None:
+        self._ground = cells.copy()
+        self._mean, self._noise = cells.copy(), np.zeros_like(cells)
+        self._rest_s = np.zeros_like(cells)
+        self._past.append((stamp_ns, cells))
+        self._slack = _SLACK_CELLS * _contrast(cells)
+        self._since_ns = stamp_ns
+
+    def _before(self, stamp_ns: int) -> NDArray[np.float32]:
+        """The newest image that is old enough to show motion, else the oldest."""
+        while len(self._past) > 1 and (stamp_ns - self._past[1][0]) / NS_PER_S >= _STEP_S:
+            self._past.popleft()
+        return self._past[0][1]
+
+    def _may(self, stamp_ns: int) -> bool:
+        since = np.inf if self._last_ns is None else (stamp_ns - self._last_ns) / NS_PER_S
+        is_new = (stamp_ns - self._since_ns) / NS_PER_S < _NEW_S
+        return self._tokens >= 1 and since >= _SPACING_S and not is_new
+
+    def _follow(self, stamp_ns: int, moving: NDArray[np.bool_], least_cells: float) -> bool:
+        """Follow the patches of motion; whether one of them moves along."""
+        count, _, stats, centres = cv2.connectedComponentsWithStats(moving.astype(np.uint8))
+        if count > 1 and (stamp_ns - self._moved_ns) / NS_PER_S >= _LONG_CALM_S:
+            self._onset_ns = stamp_ns
+        is_onset = (stamp_ns - self._onset_ns) / NS_PER_S < _ONSET_S
+        least_way = _WAY_CELLS * (_ONSET_WAY if is_onset else 1.0)
+        goes = False
+        movers: list[_Mover] = []
+        rest = self._movers
+        for index in range(1, count):
+            if stats[index, cv2.CC_STAT_AREA] < least_cells:
+                continue
+            self._moved_ns = stamp_ns
+            centre = centres[index]
+            sides = stats[index, cv2.CC_STAT_WIDTH], stats[index, cv2.CC_STAT_HEIGHT]
+            reach = max(_REACH_CELLS, max(sides) / 2)
+            nearest = min(
+                rest, key=lambda mover: float(np.abs(mover.centre - centre).max()), default=None
+            )
+            if nearest and np.abs(nearest.centre - centre).max() < reach:
+                rest = [mover for mover in rest if mover is not nearest]
+                nearest.move(centre, stamp_ns)
+                way = least_way if is_onset else max(least_way, _WAY_SIZES * min(sides))
+                goes |= nearest.goes(way)
+                movers.append(nearest)
+            else:
+                movers.append(_Mover(centre, centre, stamp_ns, centre, stamp_ns))
+        young_ns = stamp_ns - round(_REST_S * NS_PER_S)
+        self._movers = movers + [mover for mover in rest if mover.seen_ns >= young_ns]
+        return goes
+
+    def _settled(
+        self, cells: NDArray[np.float32], least: NDArray[np.float32], least_cells: float
+    ) -> NDArray[np.bool_] | None:
+        """What is at rest and looks different from before; None: too little."""
+        assert self._ground is not None
+        least_s = _REST_S + np.maximum(0.0, self._noise - _RESTLESS) * _RESTLESS_S
+        unlike = (_sharp(cells - self._ground) > least) & (self._rest_s >= least_s)
+        count, labels, stats, _ = cv2.connectedComponentsWithStats(unlike.astype(np.uint8))
+        large = [k for k in range(1, count) if stats[k, cv2.CC_STAT_AREA] >= least_cells]
+        return np.isin(labels, large) if large else None
+
+    def _learn(self, cells: NDArray[np.float32], elapsed_s: float) -> None:
+        """Let the ground follow: slowly, and soon where it is at rest and nothing was told."""
+        assert self._ground is not None
+        rate = np.where(self._rest_s >= _KNOWN_S, elapsed_s / _KNOWN_S, elapsed_s / _GROUND_S)
+        rate = np.where(self._rest_s > 0, np.minimum(rate, 1.0), 0.0).astype(np.float32)
+        self._ground += (cells - self._ground) * rate
+
+
+def _cells(view: View) -> NDArray[np.float32]:
+    size = view.width // CELL_PX, view.height // CELL_PX
+    return np.asarray(cv2.resize(view.brightness, size, interpolation=cv2.INTER_AREA), np.float32)
+
+
+def _contrast(cells: NDArray[np.float32]) -> NDArray[np.float32]:
+    kernel = np.ones((3, 3), np.uint8)
+    return np.asarray(cv2.dilate(cells, kernel) - cv2.erode(cells, kernel), np.float32)
+
+
+def _in_light_of(
+    cells: NDArray[np.float32], ground: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Cells with the gain and offset that most of them need to look like the ground."""
+    lit = (cells > 5) & (cells < 245)
+    x, y = cells[lit], ground[lit]
+    if x.size < 0.2 * cells.size:
+        return cells
+    gain, offset = 1.0, 0.0
+    for _ in range(3):
+        off = np.abs(gain * x + offset - y)
+        near = off <= max(3.0, 1.5 * float(np.median(off)))
+        a, b = x[near], y[near]
+        mean_a, mean_b = float(a.mean()), float(b.mean())
+        spread = float(((a - mean_a) ** 2).mean())
+        if spread < 4:
+            gain = 1.0
+        else:
+            gain = float(((a - mean_a) * (b - mean_b)).mean()) / spread
+        gain = min(4.0, max(0.25, gain))
+        offset = mean_b - gain * mean_a
+    return np.asarray(gain * cells + offset, np.float32)
+
+
+def _sharp(change: NDArray[np.float32]) -> NDArray[np.float32]:
+    rest = change - cv2.blur(change, (_SOFT_CELLS, _SOFT_CELLS))
+    return np.asarray(np.minimum(np.abs(change), np.abs(rest)), np.float32)
+
+
+def _shift(
+    cells: NDArray[np.float32], ground: NDArray[np.float32]
+) -> tuple[NDArray[np.float64], NDArray[np.float32], NDArray[np.float32]]:
+    """Shift (x, y) [cells] of most cells, slopes (2, h, w) of the ground, what else differs."""
+    slopes = np.stack(
+        [cv2.Sobel(ground, cv2.CV_32F, 1, 0, scale=1 / 8), cv2.Sobel(ground, cv2.CV_32F, 0, 1, scale=1 / 8)]
+    )
+    off = cells - ground
+    shift = np.zeros(2)
+    for _ in range(2):
+        rest = off - np.tensordot(shift.astype(np.float32), slopes, 1)
+        near = np.abs(rest) <= max(3.0, 2 * float(np.median(np.abs(rest))))
+        gradients = slopes[:, near]
+        normal = gradients @ gradients.T + np.eye(2, dtype=np.float32)
+        shift = np.linalg.solve(normal.astype(np.float64), (gradients @ off[near]).astype(np.float64))
+    return shift, slopes, np.asarray(off - np.tensordot(shift.astype(np.float32), slopes, 1), np.float32)
