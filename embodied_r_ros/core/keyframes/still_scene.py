@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 _STEP_S = 0.2  # between the images whose difference is motion
 _REST_S = 0.4  # a cell without motion for so long is at rest
-# Where there is more noise than this [grey levels], it is so much longer per grey level.
-_RESTLESS, _RESTLESS_S = 8.0, 0.2
+# What changes by so much all the time [grey levels], such as a screen, is never told.
+_RESTLESS = 12.0
 _CALM_S = 0.5  # so is a view
 _NEW_S = 1.5  # nothing is told before, while the noise is learned
 _FLOOR = 10.0  # difference that counts where there is no noise [grey levels]
@@ -127,7 +127,7 @@ class StillScene:
         self._tokens = min(_TOKENS, self._tokens + elapsed_s / _TOKEN_S)
         difference = _sharp(aligned - before)
         least = np.maximum(_FLOOR, _NOISE_FACTOR * self._noise) + self._slack
-        moving = difference > least
+        moving = (difference > least) & (self._noise < _RESTLESS)
         self._mean += (aligned - self._mean) * np.float32(min(1.0, elapsed_s / _MEAN_S))
         swing = np.minimum(np.abs(aligned - self._mean), _NOISE_CLIP)
         self._noise += (swing - self._noise) * np.float32(min(1.0, elapsed_s / _NOISE_S))
@@ -217,8 +217,8 @@ class StillScene:
     ) -> NDArray[np.bool_] | None:
         """What is at rest and looks different from before; None: too little."""
         assert self._ground is not None
-        least_s = _REST_S + np.maximum(0.0, self._noise - _RESTLESS) * _RESTLESS_S
-        unlike = (_sharp(cells - self._ground) > least) & (self._rest_s >= least_s)
+        unlike = (_sharp(cells - self._ground) > least) & (self._rest_s >= _REST_S)
+        unlike &= self._noise < _RESTLESS
         count, labels, stats, _ = cv2.connectedComponentsWithStats(unlike.astype(np.uint8))
         large = [k for k in range(1, count) if stats[k, cv2.CC_STAT_AREA] >= least_cells]
         return np.isin(labels, large) if large else None

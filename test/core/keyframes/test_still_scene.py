@@ -57,15 +57,13 @@ def leaves(seconds: float) -> list[NDArray[np.uint8]]:
 
 
 def screen(seconds: float) -> list[NDArray[np.uint8]]:
-    """A screen that shows another picture every 0.3 s."""
+    """A screen on which everything changes all the time."""
     rng = np.random.default_rng(3)
     pictures = []
-    for index in range(round(seconds * RATE_HZ)):
-        if index % 3 == 0:
-            x, y = rng.integers(0, (1180, 890))
-            shown = plane(5)[y : y + 64, x : x + 96]
+    for _ in range(round(seconds * RATE_HZ)):
+        x, y = rng.integers(0, (1180, 890))
         picture = look()
-        picture[60:124, 180:276] = shown
+        picture[60:124, 180:276] = plane(5)[y : y + 64, x : x + 96]
         pictures.append(picture)
     return pictures
 
@@ -115,8 +113,8 @@ def test_a_shadow_that_goes_by_is_no_event() -> None:
     assert times_of(grained(pictures)) == []
 
 
-def test_a_screen_that_plays_is_no_event() -> None:
-    assert times_of(grained(screen(30))) == []
+def test_a_screen_that_plays_is_hardly_an_event() -> None:
+    assert len(times_of(grained(screen(30)))) <= 4
 
 
 def test_swaying_leaves_are_hardly_events() -> None:
