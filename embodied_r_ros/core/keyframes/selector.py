@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 # A clock that goes back by less is jitter between images; by more, it was set or a bag loops.
 _CLOCK_JITTER_NS = 100_000_000
+# A view that moved by less of its width since the last keyframe shows the same.
+_SAME_SHIFT = 0.03
 # The camera is followed in images whose view moved so far [work px], and at least so often.
 _FOLLOWED_PX = 8.0
 _FOLLOWED_NS = 200_000_000
@@ -138,8 +140,14 @@ class KeyframeSelector:
         self._blank_images = 0  # in a row, up to now
         self._has_shown_something = False  # there was a keyframe with something to see
         self._last_stamp_ns: int | None = None
+        self._is_unchanged = False
         self._newest_view: View | None = None
         self._newest_alignment: Alignment | None = None
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the newest image shows what the last keyframe shows, from the same place."""
+        return self._is_unchanged
 
     @property
     def newest_view(self) -> View | None:
@@ -243,6 +251,8 @@ class KeyframeSelector:
         reason: KeyframeReason | None,
     ) -> None:
         self._newest_alignment = views.alignment
+        is_near = views.alignment is not None and views.shift < _SAME_SHIFT
+        self._is_unchanged = reason is None and is_near and self._scene.is_same
         self.counts['images'] += 1
         self.counts['blank_images'] += self._blank_images > 0
         if views.alignment is not None:

@@ -93,6 +93,7 @@ class StillScene:
         self._movers: list[_Mover] = []
         self._moved_ns = 0  # when something moved last
         self._onset_ns = 0  # when something moved after a long calm
+        self.is_same = False  # nothing happens in the newest image
         self._is_open = False  # the last keyframe shows something that moves along
 
     def mark_keyframe(self, stamp_ns: int, *, by_change: bool) -> None:
@@ -138,6 +139,7 @@ class StillScene:
         settled = self._settled(aligned, least, least_cells)
         calm = (stamp_ns - self._moved_ns) / NS_PER_S >= _CALM_S
         happened = goes or settled is not None or (calm and self._is_open)
+        self.is_same = not happened
         if not happened or not self._may(stamp_ns):
             self._learn(aligned, elapsed_s)
             return False

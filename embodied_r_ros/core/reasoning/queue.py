@@ -269,7 +269,11 @@ class QuestionQueue:
 
     def _has_forgotten(self, deltas: Sequence[SemanticDelta]) -> bool:
         """Tell whether the deltas were forgotten since: time jumped, or an episode began."""
-        return bool(deltas) and not any(d is deltas[-1] for d in reversed(self._deltas()))
+        now = reversed(self._deltas())
+        # Since then it may have been seen again.
+        return bool(deltas) and not any(
+            replace(delta, seen_ns=deltas[-1].seen_ns) == deltas[-1] for delta in now
+        )
 
     def _await_turn(self, request: QueuedQuestion, timeout_s: float) -> None:
         with self._changed:

@@ -189,6 +189,8 @@ class SemanticDelta:
     latency_ns: int = 0
     error: str = ''  # why it failed
     pose: Pose | None = None  # of the camera link at the newer keyframe
+    # Stamp of the newest image that shows the same, live; 0: none. It is not recorded.
+    seen_ns: int = 0
 
     def to_row(self, *, with_camera: bool = False) -> dict[str, Any]:
         """The part that the reasoner reads, as plain JSON values (the `deltas` of a row).
