@@ -14,7 +14,7 @@ from embodied_r_ros.core.types.images import StampedImage
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 EVENTS = Path(__file__).parents[1] / 'test/core/keyframes/still_events.json'
 NEAR_S = 1.0

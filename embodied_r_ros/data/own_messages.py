@@ -41,6 +41,7 @@ from embodied_r_ros.core.types.deltas import (
     Rung,
     ScaleSource,
     SemanticDelta,
+    with_ways,
 )
 from embodied_r_ros.core.types.episodes import (
     AnswerLabel,
@@ -256,7 +257,7 @@ def delta_from_msg(msg: Any) -> SemanticDelta:
         action=msg.action,
         change=msg.change,
         motion=motion_from_msg(msg.motion),
-        items=tuple(item_from_msg(item) for item in msg.items),
+        items=with_ways(map(item_from_msg, msg.items), msg.change),
         camera=msg.camera,
         frame_id=msg.header.frame_id,
         episode_id=msg.episode_id,

@@ -28,8 +28,8 @@ from rclpy.exceptions import NameValidationException
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.parameter import Parameter
-from sensor_msgs.msg import TimeReference
 from rclpy.signals import SignalHandlerOptions
+from sensor_msgs.msg import TimeReference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,9 +49,7 @@ class LiveScene(Node):
         self._map = SceneMap()  # never changed, only replaced
         self._jump = when_clock_jumps_back(self, self._memory.reset)
         self.create_subscription(SemanticDelta, 'semantic_delta', self._take_delta, topics.RESULT)
-        self.create_subscription(
-            TimeReference, 'unchanged', self._take_unchanged, topics.RESULT
-        )
+        self.create_subscription(TimeReference, 'unchanged', self._take_unchanged, topics.RESULT)
         self.create_subscription(LandmarkArray, 'landmarks', self._take_map, topics.LATCHED)
 
     def scene(self) -> Scene:

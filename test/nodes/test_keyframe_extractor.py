@@ -91,7 +91,9 @@ def test_a_camera_that_stands_still_tells_that_nothing_changed_and_what_did(
     keyframes = [messages.stamp_ns_from_msg(msg.time_ref) for msg in said]
     assert all(later - earlier >= S // 2 for earlier, later in pairwise(looks))
     assert keyframes[0] == START_NS
-    assert all(look < event_ns for look, of in zip(looks, keyframes, strict=True) if of == START_NS)
+    assert all(
+        look < event_ns for look, of in zip(looks, keyframes, strict=True) if of == START_NS
+    )
 
 
 def test_new_views_become_keyframes_with_their_own_header(graph: Graph) -> None:

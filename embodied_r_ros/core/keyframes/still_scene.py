@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What happens before a camera that stands still.
 
-Three things count: something moves along, what moved has come to rest or is gone, and a place looks
-different and stays so. Brightness alone counts for nothing, nor does what moves on the spot, such
-as leaves and screens: each cell has a threshold above its own noise. All is computed on cells of
-4x4 pixels at work size.
+Three things count: something moves along, what moved has come to rest or is gone, and a place
+looks different and stays so. Brightness alone counts for nothing, and what moves on the spot, such
+as leaves and screens, hardly does: each cell has a threshold above its own noise. All is computed
+on cells of 4x4 pixels at work size.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.core.keyframes.alignment import CELL_PX
+from embodied_r_ros.core.keyframes.small_matrices import median
 from embodied_r_ros.core.types.geometry import NS_PER_S
 import numpy as np
 
@@ -30,12 +31,21 @@ _CALM_S = 0.5  # so is a view
 _NEW_S = 1.5  # nothing is told before, while the noise is learned
 _FLOOR = 10.0  # difference that counts where there is no noise [grey levels]
 _NOISE_FACTOR = 3.0  # thresholds, as a multiple of a cell's mean difference
-_MEAN_S, _NOISE_S, _NOISE_CLIP = 3.0, 6.0, 20.0  # how fast noise is learned; what passes by counts for so much
+_MEAN_S, _NOISE_S, _NOISE_CLIP = (
+    3.0,
+    6.0,
+    20.0,
+)  # how fast noise is learned; what passes by counts for so much
 _GROUND_S, _KNOWN_S = 30.0, 2.0  # how fast the ground follows; what is at rest for so long
 _SLACK_CELLS = 0.03  # the camera is never known to stand stiller than this
 _STILL_CELLS = 0.4  # a camera whose view moved by more does not stand still
 _EDGE = 6.0  # slope that shows motion of the camera [grey levels per cell]
-_MOST_UNLIKE = 0.5  # share of such cells that look different: the camera moved
+_UNLIKE, _MOST_UNLIKE = (
+    12.0,
+    0.5,
+)  # difference [grey levels], and share of such cells that look different: the camera moved
+_DARK, _BRIGHT, _LEAST_LIT = 5.0, 245.0, 0.2  # what is not clipped, and its least share
+_FLAT, _MOST_GAIN = 4.0, 4.0  # variance without a gain; changes of light
 _NEAR = np.ones((3, 3), np.uint8)
 _SOFT_CELLS = 9  # what changes more softly is light or a shadow
 _WAY_CELLS, _WAY_SIZES = 5.0, 0.5  # of what moves along: way, and way as a share of its own size
@@ -89,7 +99,10 @@ class StillScene:
     def restart(self) -> None:
         """Forget what was seen: the camera moved."""
         self._past: deque[tuple[int, NDArray[np.float32]]] = deque()
-        self._ground: NDArray[np.float32] | None = None  # cells of the scene at rest
+        nothing = np.zeros((0, 0), np.float32)
+        self._ground = nothing  # cells of the scene at rest
+        self._mean = self._noise = nothing  # of each cell: its mean, and how far it swings
+        self._rest_s = self._slack = nothing  # time since it moved; what a shake may change
         self._movers: list[_Mover] = []
         self._moved_ns = 0  # when something moved last
         self._onset_ns = 0  # when something moved after a long calm
@@ -120,46 +133,56 @@ class StillScene:
             self.restart()
             self._begin(stamp_ns, cells)
             return False
-        before = self._before(stamp_ns)
         elapsed_s = (stamp_ns - self._past[-1][0]) / NS_PER_S
         if elapsed_s <= 0:
             return False
-        self._past.append((stamp_ns, aligned))
         self._tokens = min(_TOKENS, self._tokens + elapsed_s / _TOKEN_S)
-        difference = _sharp(aligned - before)
         least = np.maximum(_FLOOR, _NOISE_FACTOR * self._noise) + self._slack
-        moving = (difference > least) & (self._noise < _RESTLESS)
-        self._mean += (aligned - self._mean) * np.float32(min(1.0, elapsed_s / _MEAN_S))
-        swing = np.minimum(np.abs(aligned - self._mean), _NOISE_CLIP)
-        self._noise += (swing - self._noise) * np.float32(min(1.0, elapsed_s / _NOISE_S))
-        near = cv2.dilate(moving.astype(np.uint8), _NEAR) > 0
-        self._rest_s = np.where(near, np.float32(0), self._rest_s + np.float32(elapsed_s))
+        moving = self._moving(stamp_ns, aligned, least)
+        self._learn_noise(aligned, moving, elapsed_s)
         least_cells = max(2.0, least_share * cells.size)
         goes = self._follow(stamp_ns, moving, least_cells)
         settled = self._settled(aligned, least, least_cells)
         calm = (stamp_ns - self._moved_ns) / NS_PER_S >= _CALM_S
-        happened = goes or settled is not None or (calm and self._is_open)
+        happened = goes or settled or (calm and self._is_open)
         self.is_same = not happened
         if not happened or not self._may(stamp_ns):
             self._learn(aligned, elapsed_s)
             return False
-        if settled is not None:
+        if settled:
             self._ground = np.where(self._rest_s > 0, aligned, self._ground)
             self._mean = np.where(self._rest_s > 0, aligned, self._mean)
-        self._is_open = goes and settled is None
+        self._is_open = goes and not settled
         return True
+
+    def _moving(
+        self, stamp_ns: int, cells: NDArray[np.float32], least: NDArray[np.float32]
+    ) -> NDArray[np.bool_]:
+        """Which cells changed since a moment ago."""
+        difference = _sharp(cells - self._before(stamp_ns))
+        self._past.append((stamp_ns, cells))
+        return np.asarray((difference > least) & (self._noise < _RESTLESS))
+
+    def _learn_noise(
+        self, cells: NDArray[np.float32], moving: NDArray[np.bool_], elapsed_s: float
+    ) -> None:
+        self._mean += (cells - self._mean) * np.float32(min(1.0, elapsed_s / _MEAN_S))
+        swing = np.minimum(np.abs(cells - self._mean), _NOISE_CLIP)
+        self._noise += (swing - self._noise) * np.float32(min(1.0, elapsed_s / _NOISE_S))
+        near = cv2.dilate(moving.astype(np.uint8), _NEAR) > 0
+        self._rest_s = np.where(near, np.float32(0), self._rest_s + np.float32(elapsed_s))
 
     def _aligned(self, cells: NDArray[np.float32]) -> NDArray[np.float32] | None:
         """Cells as in the light and from the place of the ground; None: the camera moved."""
         ground = self._ground
-        if ground is None or ground.shape != cells.shape:
+        if ground.shape != cells.shape:
             return None
         lit = _in_light_of(cells, ground)
         shift, slopes, off = _shift(lit, ground)
         if np.abs(shift).max() > _STILL_CELLS:
             return None
         edges = (np.abs(slopes) > _EDGE).any(axis=0)
-        if np.count_nonzero(edges) and (np.abs(off[edges]) > 12.0).mean() > _MOST_UNLIKE:
+        if np.count_nonzero(edges) and (np.abs(off[edges]) > _UNLIKE).mean() > _MOST_UNLIKE:
             return None
         return ground + off
 
@@ -216,18 +239,15 @@ class StillScene:
 
     def _settled(
         self, cells: NDArray[np.float32], least: NDArray[np.float32], least_cells: float
-    ) -> NDArray[np.bool_] | None:
-        """What is at rest and looks different from before; None: too little."""
-        assert self._ground is not None
+    ) -> bool:
+        """Whether enough is at rest and looks different from before."""
         unlike = (_sharp(cells - self._ground) > least) & (self._rest_s >= _REST_S)
         unlike &= self._noise < _RESTLESS
-        count, labels, stats, _ = cv2.connectedComponentsWithStats(unlike.astype(np.uint8))
-        large = [k for k in range(1, count) if stats[k, cv2.CC_STAT_AREA] >= least_cells]
-        return np.isin(labels, large) if large else None
+        count, _, stats, _ = cv2.connectedComponentsWithStats(unlike.astype(np.uint8))
+        return count > 1 and int(stats[1:, cv2.CC_STAT_AREA].max()) >= least_cells
 
     def _learn(self, cells: NDArray[np.float32], elapsed_s: float) -> None:
         """Let the ground follow: slowly, and soon where it is at rest and nothing was told."""
-        assert self._ground is not None
         rate = np.where(self._rest_s >= _KNOWN_S, elapsed_s / _KNOWN_S, elapsed_s / _GROUND_S)
         rate = np.where(self._rest_s > 0, np.minimum(rate, 1.0), 0.0).astype(np.float32)
         self._ground += (cells - self._ground) * rate
@@ -243,31 +263,27 @@ def _contrast(cells: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.asarray(cv2.dilate(cells, kernel) - cv2.erode(cells, kernel), np.float32)
 
 
-def _in_light_of(
-    cells: NDArray[np.float32], ground: NDArray[np.float32]
-) -> NDArray[np.float32]:
+def _in_light_of(cells: NDArray[np.float32], ground: NDArray[np.float32]) -> NDArray[np.float32]:
     """Cells with the gain and offset that most of them need to look like the ground."""
-    lit = (cells > 5) & (cells < 245)
+    lit = (cells > _DARK) & (cells < _BRIGHT)
     x, y = cells[lit], ground[lit]
-    if x.size < 0.2 * cells.size:
+    if x.size < _LEAST_LIT * cells.size:
         return cells
     gain, offset = 1.0, 0.0
     for _ in range(3):
         off = np.abs(gain * x + offset - y)
-        near = off <= max(3.0, 1.5 * float(np.median(off)))
+        near = off <= max(3.0, 1.5 * median(off))
         a, b = x[near], y[near]
         mean_a, mean_b = float(a.mean()), float(b.mean())
         spread = float(((a - mean_a) ** 2).mean())
-        if spread < 4:
-            gain = 1.0
-        else:
-            gain = float(((a - mean_a) * (b - mean_b)).mean()) / spread
-        gain = min(4.0, max(0.25, gain))
+        gain = float(((a - mean_a) * (b - mean_b)).mean()) / spread if spread > _FLAT else 1.0
+        gain = min(_MOST_GAIN, max(1 / _MOST_GAIN, gain))
         offset = mean_b - gain * mean_a
     return np.asarray(gain * cells + offset, np.float32)
 
 
 def _sharp(change: NDArray[np.float32]) -> NDArray[np.float32]:
+    """How much changed beside what changed around it, and at all."""
     rest = change - cv2.blur(change, (_SOFT_CELLS, _SOFT_CELLS))
     return np.asarray(np.minimum(np.abs(change), np.abs(rest)), np.float32)
 
@@ -277,14 +293,14 @@ def _shift(
 ) -> tuple[NDArray[np.float64], NDArray[np.float32], NDArray[np.float32]]:
     """Shift (x, y) [cells] of most cells, slopes (2, h, w) of the ground, what else differs."""
     slopes = np.stack(
-        [cv2.Sobel(ground, cv2.CV_32F, 1, 0, scale=1 / 8), cv2.Sobel(ground, cv2.CV_32F, 0, 1, scale=1 / 8)]
-    )
+        [cv2.Sobel(ground, cv2.CV_32F, *axis, scale=1 / 8) for axis in ((1, 0), (0, 1))]
+    ).astype(np.float32)
     off = cells - ground
-    shift = np.zeros(2)
+    rest, shift = off, np.zeros(2)
     for _ in range(2):
-        rest = off - np.tensordot(shift.astype(np.float32), slopes, 1)
-        near = np.abs(rest) <= max(3.0, 2 * float(np.median(np.abs(rest))))
-        gradients = slopes[:, near]
-        normal = gradients @ gradients.T + np.eye(2, dtype=np.float32)
-        shift = np.linalg.solve(normal.astype(np.float64), (gradients @ off[near]).astype(np.float64))
-    return shift, slopes, np.asarray(off - np.tensordot(shift.astype(np.float32), slopes, 1), np.float32)
+        least = np.abs(rest)
+        near = least <= max(3.0, 2 * median(least))
+        gradients = slopes[:, near].astype(np.float64)
+        shift = np.linalg.solve(gradients @ gradients.T + np.eye(2), gradients @ off[near])
+        rest = off - np.float32(shift[0]) * slopes[0] - np.float32(shift[1]) * slopes[1]
+    return shift, slopes, rest

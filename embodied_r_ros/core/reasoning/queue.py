@@ -269,10 +269,9 @@ class QuestionQueue:
 
     def _has_forgotten(self, deltas: Sequence[SemanticDelta]) -> bool:
         """Tell whether the deltas were forgotten since: time jumped, or an episode began."""
-        now = reversed(self._deltas())
-        # Since then it may have been seen again.
+        # A delta that was seen to hold since then is a copy with the same motion.
         return bool(deltas) and not any(
-            replace(delta, seen_ns=deltas[-1].seen_ns) == deltas[-1] for delta in now
+            delta.motion is deltas[-1].motion for delta in reversed(self._deltas())
         )
 
     def _await_turn(self, request: QueuedQuestion, timeout_s: float) -> None:

@@ -121,6 +121,17 @@ _DURATION = re.compile(
     r'\b(?:how (?:long|many (?:seconds|minutes)) .*|(?:duration|length) of (?:the|this|your) )'
     r'\b(?:clip|video|film|recording|footage|flight)\b'
 )
+# What happened before the camera, and whether somebody is there.
+_HAPPENED = re.compile(
+    r'(?:^|\b(?:did|has|have|is|was) )(?P<what>what|anything|something)'
+    r'(?: (?:has|have|is|was|did|just))* (?P<verb>happen\w*|chang\w*|mov\w*|disappear\w*|gone)'
+    r'(?: (?:here|there|just now|now|recently|in view))?\W*$'
+)
+_EVENTS = {'moved': 'mov', 'gone': 'disappear'}
+_ANYONE = re.compile(
+    r'^is (?P<who>any(?:one|body)|some(?:one|body)) '
+    r'(?:there|here|around|in (?:view|sight|the room))\W*$'
+)
 _NOW = re.compile(r'\b(?:still|now)\b')
 _IN_VIEW = re.compile(r'\b(?:see|view|sight|visible|picture|frame)\b')
 _TILTS = {'tilted': r'\btilt', 'rolled': r'\broll(?:ed)?\b|\btip(?:ped)? over\b'}
@@ -171,7 +182,7 @@ _REPEATED = re.compile(r'\b(?:twice|times|often|again|bigger|smaller|taller|larg
 BEFORE_OR_AFTER, SINCE_START, LEFT_OR_RIGHT = 'before or after', 'since start', 'left or right'
 NEAR, EITHER, LARGEST, EVER = 'near', 'either', 'largest', 'ever'  # what some questions want
 _BEYOND = frozenset({BEFORE_OR_AFTER, EITHER, LARGEST, EVER})
-_NEW_TOOLS = frozenset({'beside', 'duration'})  # which the compact form does not have
+_NEW_TOOLS = frozenset({'beside', 'duration', 'happened'})  # which the compact form does not have
 MISREAD = 'the reading '  # begins a doubt where calls of a model do not fit the words
 BEFORE, AFTER = r'\b(?:before|sooner|earlier)\b', r'\b(?:after|later)\b'
 _BEFORE_OR_AFTER = re.compile(rf'{BEFORE}.*\bor {AFTER}|{AFTER}.*\bor {BEFORE}')
@@ -483,6 +494,12 @@ class _Reader:
         found = [find_names(option.lower(), self.labels) for option in self.options]
         return [each[0].text for each in found if len(each) == 1] if all(found) else []
 
+    def _happened(self, event: re.Match[str]) -> Reading:
+        what = next((w for w, word in _EVENTS.items() if word in event['verb']), 'all')
+        form = Form.YES_NO if event['what'] != 'what' else Form.TEXT
+        self.is_yes_no = form is Form.YES_NO
+        return self._made([self._call('happened', what=what)], form)
+
     def _by_structure(self) -> Reading | None:
         """Questions whose form alone says what they ask: a stance, or the steps of a route."""
         words = self._words
@@ -497,6 +514,12 @@ class _Reader:
             return replace(made, kind='route')
         if not words and _DURATION.search(self.text):
             return replace(self._made([self._call('duration')], Form.NUMBER), kind='duration')
+        if event := _HAPPENED.search(self.text):
+            return replace(self._happened(event), kind='happened')
+        if anyone := _ANYONE.search(self.text):
+            self.is_yes_no = True
+            call = self._call('count', name=anyone['who'])
+            return replace(self._made([call], Form.YES_NO), kind='there')
         side, facing_at = _BESIDE.search(self.text), _FACING.search(self.text)
         if side and len(words) == 2 and self._names_around(side):
             return self._beside(side)

@@ -385,6 +385,8 @@ def _number_of(result: Result, reading: Reading) -> float:
 def _short(reading: Reading, result: Result) -> str:
     """The answer in few words."""
     value = result.arguments[0] if reading.kind == 'goal' else result.value
+    if result.tool == 'happened' and value:
+        return result.text.rstrip('.')
     if isinstance(value, tuple):
         return _of_list(reading, value)
     if 'bearing_deg' in result.facts and reading.form is Form.PLACE:
@@ -589,6 +591,7 @@ def _holds(reading: Reading, result: Result, scene: Scene) -> bool:
         'order': lambda: _is_first(reading.wanted, result),
         'distance': lambda: _is_within(reading, result),
         'visited': lambda: bool(result.value),
+        'happened': lambda: bool(result.value),
         'moves': lambda: _did_move(reading.wanted, result),
         'motion': lambda: _did(reading, result),
         'seen': lambda: bool(result.facts['in_view']),

@@ -16,7 +16,7 @@ from embodied_r_ros.core.types.keyframes import KeyframeReason
 import numpy as np
 import pytest
 
-from test.pictures import BLANK, brighter, look, noisy, stream, two_depths, WIDTH, with_thing
+from test.pictures import BLANK, brighter, look, noisy, stream, two_depths, with_thing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
