@@ -238,9 +238,15 @@ class KeyframeSelector:
             return KeyframeReason.FEATURELESS if is_run else None
         if not self._has_shown_something:
             return KeyframeReason.FIRST
-        happened = self._scene.update(stamp_ns, view, self.config.content_change)
+        happened = self._has_happened(stamp_ns, view, views)
         reason = reason_of_views(views, self.config)
         return reason or (KeyframeReason.CONTENT_CHANGE if happened else None)
+
+    def _has_happened(self, stamp_ns: int, view: View, views: TwoView) -> bool:
+        if views.alignment is None or views.shift > _SAME_SHIFT:
+            self._scene.restart()
+            return False
+        return self._scene.update(stamp_ns, view, self.config.content_change)
 
     def _update(
         self,

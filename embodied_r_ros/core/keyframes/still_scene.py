@@ -29,6 +29,7 @@ _REST_S = 0.4  # a cell without motion for so long is at rest
 _RESTLESS = 12.0
 _CALM_S = 0.5  # so is a view
 _NEW_S = 1.5  # nothing is told before, while the noise is learned
+_WAIT_NS = 300_000_000  # nor is anything compared before: a camera that moves costs no time
 _FLOOR = 10.0  # difference that counts where there is no noise [grey levels]
 _NOISE_FACTOR = 3.0  # thresholds, as a multiple of a cell's mean difference
 _MEAN_S, _NOISE_S, _NOISE_CLIP = (
@@ -37,7 +38,8 @@ _MEAN_S, _NOISE_S, _NOISE_CLIP = (
     20.0,
 )  # how fast noise is learned; what passes by counts for so much
 _GROUND_S, _KNOWN_S = 30.0, 2.0  # how fast the ground follows; what is at rest for so long
-_SLACK_CELLS = 0.03  # the camera is never known to stand stiller than this
+# The camera is never known to stand stiller than this, and than a share of how far it moved.
+_SLACK_CELLS, _SLACK_SHARE = 0.03, 0.5
 _STILL_CELLS = 0.4  # a camera whose view moved by more does not stand still
 _EDGE = 6.0  # slope that shows motion of the camera [grey levels per cell]
 _UNLIKE, _MOST_UNLIKE = (
@@ -99,10 +101,12 @@ class StillScene:
     def restart(self) -> None:
         """Forget what was seen: the camera moved."""
         self._past: deque[tuple[int, NDArray[np.float32]]] = deque()
-        nothing = np.zeros((0, 0), np.float32)
+        nothing: NDArray[np.float32] = np.zeros((0, 0), np.float32)
+        self._first = nothing  # cells of the image from which on the camera stands still
         self._ground = nothing  # cells of the scene at rest
+        self._moved = 0.0  # of the camera since then [cells]
         self._mean = self._noise = nothing  # of each cell: its mean, and how far it swings
-        self._rest_s = self._slack = nothing  # time since it moved; what a shake may change
+        self._rest_s = self._slack = nothing  # time since it moved; contrast around it
         self._movers: list[_Mover] = []
         self._moved_ns = 0  # when something moved last
         self._onset_ns = 0  # when something moved after a long calm
@@ -125,7 +129,8 @@ class StillScene:
             view: The image.
             least_share: Share of the view that has to change, 0..1; 1: nothing ever happens.
         """
-        if least_share >= 1:
+        is_begun = self._ground.size > 0
+        if least_share >= 1 or (is_begun and stamp_ns - self._since_ns < _WAIT_NS):
             return False
         cells = _cells(view)
         aligned = self._aligned(cells)
@@ -137,7 +142,8 @@ class StillScene:
         if elapsed_s <= 0:
             return False
         self._tokens = min(_TOKENS, self._tokens + elapsed_s / _TOKEN_S)
-        least = np.maximum(_FLOOR, _NOISE_FACTOR * self._noise) + self._slack
+        least = np.maximum(_FLOOR, _NOISE_FACTOR * self._noise)
+        least += self._slack * (_SLACK_CELLS + _SLACK_SHARE * self._moved)
         moving = self._moving(stamp_ns, aligned, least)
         self._learn_noise(aligned, moving, elapsed_s)
         least_cells = max(2.0, least_share * cells.size)
@@ -173,25 +179,26 @@ class StillScene:
         self._rest_s = np.where(near, np.float32(0), self._rest_s + np.float32(elapsed_s))
 
     def _aligned(self, cells: NDArray[np.float32]) -> NDArray[np.float32] | None:
-        """Cells as in the light and from the place of the ground; None: the camera moved."""
-        ground = self._ground
-        if ground.shape != cells.shape:
+        """Cells as in the light and from the place of the first ones; None: the camera moved."""
+        first = self._first
+        if first.shape != cells.shape:
             return None
-        lit = _in_light_of(cells, ground)
-        shift, slopes, off = _shift(lit, ground)
-        if np.abs(shift).max() > _STILL_CELLS:
+        self._moved, off = _moved(_in_light_of(cells, first) - first, self._slopes)
+        if self._moved > _STILL_CELLS:
             return None
-        edges = (np.abs(slopes) > _EDGE).any(axis=0)
-        if np.count_nonzero(edges) and (np.abs(off[edges]) > _UNLIKE).mean() > _MOST_UNLIKE:
+        unlike = np.abs(off[self._edges]) > _UNLIKE
+        if unlike.size and np.count_nonzero(unlike) > _MOST_UNLIKE * unlike.size:
             return None
-        return ground + off
+        return first + off
 
     def _begin(self, stamp_ns: int, cells: NDArray[np.float32]) -> None:
-        self._ground = cells.copy()
+        self._first, self._ground = cells, cells.copy()
         self._mean, self._noise = cells.copy(), np.zeros_like(cells)
         self._rest_s = np.zeros_like(cells)
         self._past.append((stamp_ns, cells))
-        self._slack = _SLACK_CELLS * _contrast(cells)
+        self._slack = _contrast(cells)
+        self._slopes = _slopes(cells)
+        self._edges = (np.abs(self._slopes[:2]) > _EDGE).any(axis=0)
         self._since_ns = stamp_ns
 
     def _before(self, stamp_ns: int) -> NDArray[np.float32]:
@@ -288,19 +295,32 @@ def _sharp(change: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.asarray(np.minimum(np.abs(change), np.abs(rest)), np.float32)
 
 
-def _shift(
-    cells: NDArray[np.float32], ground: NDArray[np.float32]
-) -> tuple[NDArray[np.float64], NDArray[np.float32], NDArray[np.float32]]:
-    """Shift (x, y) [cells] of most cells, slopes (2, h, w) of the ground, what else differs."""
-    slopes = np.stack(
-        [cv2.Sobel(ground, cv2.CV_32F, *axis, scale=1 / 8) for axis in ((1, 0), (0, 1))]
-    ).astype(np.float32)
-    off = cells - ground
-    rest, shift = off, np.zeros(2)
+def _slopes(cells: NDArray[np.float32]) -> NDArray[np.float32]:
+    """How each cell changes with a shift along x, along y [cells], with zoom and with roll.
+
+    The unit of zoom and roll is what shifts the rim by a cell. Shape (4, rows, columns).
+    """
+    across, down = (
+        np.asarray(cv2.Sobel(cells, cv2.CV_32F, *axis, scale=1 / 8), np.float32)
+        for axis in ((1, 0), (0, 1))
+    )
+    height, width = cells.shape
+    y, x = np.mgrid[0:height, 0:width].astype(np.float32)
+    x, y = (x - (width - 1) / 2) / (width / 2), (y - (height - 1) / 2) / (width / 2)
+    return np.stack([across, down, across * x + down * y, down * x - across * y])
+
+
+def _moved(
+    off: NDArray[np.float32], slopes: NDArray[np.float32]
+) -> tuple[float, NDArray[np.float32]]:
+    """How far the camera's motion shifted most cells [cells], and what it does not explain."""
+    rest = off
+    motion: NDArray[np.float64] = np.zeros(len(slopes))
     for _ in range(2):
-        least = np.abs(rest)
-        near = least <= max(3.0, 2 * median(least))
-        gradients = slopes[:, near].astype(np.float64)
-        shift = np.linalg.solve(gradients @ gradients.T + np.eye(2), gradients @ off[near])
-        rest = off - np.float32(shift[0]) * slopes[0] - np.float32(shift[1]) * slopes[1]
-    return shift, slopes, rest
+        far = np.abs(rest)
+        near = far <= max(3.0, 2 * median(far))
+        known = slopes[:, near].astype(np.float64)
+        normal = known @ known.T + np.eye(len(slopes))
+        motion = np.asarray(np.linalg.solve(normal, known @ off[near]), np.float64)
+        rest = off - np.tensordot(motion.astype(np.float32), slopes, 1)
+    return float(np.abs(motion).max()), np.asarray(rest, np.float32)

@@ -494,6 +494,18 @@ class _Reader:
         found = [find_names(option.lower(), self.labels) for option in self.options]
         return [each[0].text for each in found if len(each) == 1] if all(found) else []
 
+    def _of_events(self) -> Reading | None:
+        """How long it took, what happened, and whether somebody is there."""
+        if not self._words and _DURATION.search(self.text):
+            return replace(self._made([self._call('duration')], Form.NUMBER), kind='duration')
+        if event := _HAPPENED.search(self.text):
+            return replace(self._happened(event), kind='happened')
+        if anyone := _ANYONE.search(self.text):
+            self.is_yes_no = True
+            call = self._call('count', name=anyone['who'])
+            return replace(self._made([call], Form.YES_NO), kind='there')
+        return None
+
     def _happened(self, event: re.Match[str]) -> Reading:
         what = next((w for w, word in _EVENTS.items() if word in event['verb']), 'all')
         form = Form.YES_NO if event['what'] != 'what' else Form.TEXT
@@ -512,14 +524,8 @@ class _Reader:
             blanks = ' '.join(_blanks(self.text))
             made = self._made([call], Form.PLACE, open_too=True, wanted=blanks)
             return replace(made, kind='route')
-        if not words and _DURATION.search(self.text):
-            return replace(self._made([self._call('duration')], Form.NUMBER), kind='duration')
-        if event := _HAPPENED.search(self.text):
-            return replace(self._happened(event), kind='happened')
-        if anyone := _ANYONE.search(self.text):
-            self.is_yes_no = True
-            call = self._call('count', name=anyone['who'])
-            return replace(self._made([call], Form.YES_NO), kind='there')
+        if events := self._of_events():
+            return events
         side, facing_at = _BESIDE.search(self.text), _FACING.search(self.text)
         if side and len(words) == 2 and self._names_around(side):
             return self._beside(side)

@@ -385,10 +385,9 @@ def _number_of(result: Result, reading: Reading) -> float:
 def _short(reading: Reading, result: Result) -> str:
     """The answer in few words."""
     value = result.arguments[0] if reading.kind == 'goal' else result.value
-    if result.tool == 'happened' and value:
-        return result.text.rstrip('.')
     if isinstance(value, tuple):
-        return _of_list(reading, value)
+        is_told = result.tool == 'happened' and value
+        return result.text.rstrip('.') if is_told else _of_list(reading, value)
     if 'bearing_deg' in result.facts and reading.form is Form.PLACE:
         return _place(result, reading)
     if isinstance(value, bool):
