@@ -36,6 +36,7 @@ from bench.real_sequences import find_sequences, read_sequence, TrueOverlap
 from bench.real_sequences import true_overlap as true_real_overlap
 from bench.rendered_paths import PATHS, render_path, true_overlap
 from bench.report import Budget, print_budgets
+from bench.still import measure_still, print_still, still_budgets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -392,6 +393,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--real', type=Path, metavar='DIR', help='measure on recordings with true depth too'
     )
+    parser.add_argument(
+        '--still', type=Path, metavar='DIR', help='measure on clips of still cameras too'
+    )
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures here too')
 
 
@@ -402,6 +406,8 @@ def main(args: argparse.Namespace) -> int:
     _print_overlap(overlap)
     real = measure_real(args.real) if args.real else {}
     _print_real(real)
+    still = measure_still(args.still) if args.still else {}
+    print_still(still or {'clips': {}})
     times = {_VGA[1]: measure_time(_VGA, 150), _FULL_HD[1]: measure_time(_FULL_HD, 150)}
     for height, by_method in times.items():
         for name, spent in by_method.items():
@@ -416,11 +422,13 @@ def main(args: argparse.Namespace) -> int:
         f'memory grows {rate["memory_growth_mb"]:.1f} MB from 20 s to 80 s'
     )
     budgets = _budgets(overlap, times, rate) + (_real_budgets(real) if real else [])
+    budgets += still_budgets(still) if still else []
     print_budgets(budgets)
     if args.json:
         figures = {
             'overlap': overlap,
             'real': real,
+            'still': still,
             'milliseconds': times,
             'bag': rate,
             'budgets': [budget.to_json() for budget in budgets],

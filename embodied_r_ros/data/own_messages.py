@@ -7,7 +7,7 @@ field that recordings of before lack has the default of its value.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import math
 from typing import Any, Generic, TYPE_CHECKING, TypeVar
 
@@ -46,6 +46,7 @@ from embodied_r_ros.core.types.deltas import (
     Rung,
     ScaleSource,
     SemanticDelta,
+    with_ways,
 )
 from embodied_r_ros.core.types.episodes import (
     AnswerLabel,
@@ -361,7 +362,8 @@ def delta_from_msg(msg: Any) -> SemanticDelta:
     """Semantic delta of its message."""
     stamp_ns = stamp_ns_from_msg(msg.header.stamp)
     frame_id = msg.header.frame_id
-    return _DELTA.from_msg(msg, stamp_ns=stamp_ns, frame_id=frame_id, pose=_pose_of(msg))
+    delta = _DELTA.from_msg(msg, stamp_ns=stamp_ns, frame_id=frame_id, pose=_pose_of(msg))
+    return replace(delta, items=with_ways(delta.items, delta.change))
 
 
 def focus_to_msg(factory: MessageFactory, focus: FocusText) -> Any:

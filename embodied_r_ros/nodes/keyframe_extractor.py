@@ -22,6 +22,7 @@ from embodied_r_ros.bags.messages import (
     is_rectified_topic,
     read_calibration,
     stamp_ns_from_msg,
+    stamp_to_msg,
     UncalibratedError,
 )
 from embodied_r_ros.common.errors import ConfigError, ImageError
@@ -43,7 +44,7 @@ from embodied_r_ros.nodes.topics import (
     stamped_image,
 )
 from embodied_r_ros.nodes.worker import Worker
-from sensor_msgs.msg import CameraInfo
+from sensor_msgs.msg import CameraInfo, TimeReference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.types.geometry import Intrinsics
     from embodied_r_ros.core.types.images import StampedImage
 
+_UNCHANGED_NS = 500_000_000  # from one word that nothing changed to the next
 _GONE_S = 1.0  # what was silent for so long is not waited for
 _LEAST_SHARE = 0.5  # of the images that come, in the last seconds
 # Stamps that differ more from the clock are not of this clock; what lies behind may be on its way.
@@ -222,6 +224,7 @@ class KeyframeExtractorNode(ManagedNode):
         if mask := self.parameters.config(KeyframeConfig).mask:
             read_mask(Path(mask).expanduser())
         self._publisher = self.publisher(Keyframe, 'keyframe', topics.RESULT)
+        self._unchanged = self.publisher(TimeReference, 'unchanged', topics.RESULT)
 
     def activate(self) -> None:
         """Listen to the camera, starting a new stream."""
@@ -235,6 +238,7 @@ class KeyframeExtractorNode(ManagedNode):
         self._evaluated, self._dropped, self._problems = Meter(), Meter(), Meter()
         self._last_problem = ''
         self._has_told_parts = False
+        self._keyframe_ns = self._told_ns = 0  # last keyframe; last word of it
         self._age_s = self._delay_s = 0.0  # of the newest image, as it came; once it was evaluated
         self._worker: Worker[_Arrival] = Worker(
             self._evaluate, config.queue, self._note_problem, 'keyframes'
@@ -346,6 +350,19 @@ class KeyframeExtractorNode(ManagedNode):
         if keyframe:
             self._output.publish(keyframe_to_msg(ROS_MESSAGES, keyframe))
             self._keyframes.tick()
+            self._keyframe_ns = self._told_ns = keyframe.stamp_ns
+        elif self._extractor.selector.is_unchanged:
+            self._tell_unchanged(image.stamp_ns)
+
+    def _tell_unchanged(self, stamp_ns: int) -> None:
+        """Tell that an image shows what the last keyframe shows, not too often."""
+        if stamp_ns - self._told_ns < _UNCHANGED_NS:
+            return
+        self._told_ns = stamp_ns
+        msg = TimeReference(source=self._extractor.camera)
+        msg.header.stamp = stamp_to_msg(ROS_MESSAGES, stamp_ns)
+        msg.time_ref = stamp_to_msg(ROS_MESSAGES, self._keyframe_ns)
+        self._unchanged.publish(msg)
 
     def _tell_fixed_parts(self) -> None:
         """Log once that something is fixed to the camera."""

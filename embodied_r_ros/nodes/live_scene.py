@@ -11,6 +11,7 @@ import threading
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_msgs.msg import LandmarkArray, SemanticDelta
+from embodied_r_ros.bags.messages import stamp_ns_from_msg
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.scene.map_relations import age_text
 from embodied_r_ros.core.scene.memory import LiveMemory, MemoryConfig
@@ -28,6 +29,7 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.signals import SignalHandlerOptions
+from sensor_msgs.msg import TimeReference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,6 +49,7 @@ class LiveScene(Node):
         self._map = SceneMap()  # never changed, only replaced
         self._jump = when_clock_jumps_back(self, self._memory.reset)
         self.create_subscription(SemanticDelta, 'semantic_delta', self._take_delta, topics.RESULT)
+        self.create_subscription(TimeReference, 'unchanged', self._take_unchanged, topics.RESULT)
         self.create_subscription(LandmarkArray, 'landmarks', self._take_map, topics.LATCHED)
 
     def scene(self) -> Scene:
@@ -64,7 +67,7 @@ class LiveScene(Node):
             text = f'Nothing was heard on {topic} yet: see that a robot runs in this namespace '
             return {**value, 'text': f'{text}and domain, and that its camera moves.'}
         newest = max(deltas, key=lambda delta: delta.stamp_ns)
-        age_ns = max(0, self._now_ns() - newest.stamp_ns)
+        age_ns = max(0, self._now_ns() - max(newest.stamp_ns, newest.seen_ns))
         return {
             **value,
             'stamp_ns': newest.stamp_ns,
@@ -79,6 +82,10 @@ class LiveScene(Node):
 
     def _take_delta(self, msg: SemanticDelta) -> None:
         self._memory.add(delta_from_msg(msg))
+
+    def _take_unchanged(self, msg: TimeReference) -> None:
+        keyframe_ns = stamp_ns_from_msg(msg.time_ref)
+        self._memory.confirm(msg.source, keyframe_ns, stamp_ns_from_msg(msg.header.stamp))
 
     def _take_map(self, msg: LandmarkArray) -> None:
         self._map = scene_map_from_msg(msg)

@@ -56,6 +56,7 @@ from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from embodied_r_ros.nodes.watches import ModelWatch, RecorderWatch
 from embodied_r_ros.serving.profiles import load_profile, stand_in_server
 from rclpy.callback_groups import ReentrantCallbackGroup
+from sensor_msgs.msg import TimeReference
 from std_srvs.srv import Trigger
 
 if TYPE_CHECKING:
@@ -279,6 +280,7 @@ class SpatialReasoner(ManagedNode):
             topics.RESULT,
             sender='semantic_perceiver',
         )
+        self.subscribe(TimeReference, 'unchanged', self._take_unchanged, topics.RESULT)
         self.subscribe(EpisodeMark, 'episode_mark', self._take_mark, topics.LATCHED)
         self.when_clock_jumps_back(self._forget_the_future)
         self._standing.start()
@@ -351,6 +353,10 @@ class SpatialReasoner(ManagedNode):
         if self._memory.add(delta):
             self._mapper.add(delta)
             self._standing.news()
+
+    def _take_unchanged(self, msg: TimeReference) -> None:
+        keyframe_ns = stamp_ns_from_msg(msg.time_ref)
+        self._memory.confirm(msg.source, keyframe_ns, stamp_ns_from_msg(msg.header.stamp))
 
     def _take_mark(self, msg: EpisodeMark) -> None:
         self._recorder.take_mark(msg)

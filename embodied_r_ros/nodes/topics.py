@@ -183,7 +183,7 @@ def subscription_events(on_incompatible: Callable[[], None]) -> Any:
 
 
 # What a node in a camera's namespace has in common with the rest of its robot.
-_OF_THE_ROBOT = ('episode_mark', 'provenance', 'odom')
+_OF_THE_ROBOT = ('episode_mark', 'provenance', 'odom', 'unchanged')
 # What has one name for all robots.
 _GLOBAL = {'/clock', '/tf', '/tf_static', '/diagnostics', '/rosout', '/parameter_events'}
 

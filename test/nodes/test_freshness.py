@@ -11,6 +11,7 @@ from embodied_r_msgs.srv import ResetMemory
 from embodied_r_ros.nodes import topics
 import pytest
 from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import TimeReference
 
 from test.chat_server import ChatServer, Script
 from test.nodes.graph import wait_for
@@ -157,3 +158,25 @@ def test_answer_about_a_scene_that_was_forgotten_meanwhile_is_not_fresh(
         assert asker.graph.call(ResetMemory, '/reset_memory', request).forgotten == 1
 
     assert asker.ask_during(forget).freshness == STALE
+
+
+def test_a_robot_that_stands_still_stays_fresh_while_it_looks(asker: TimedAsker) -> None:
+    looks = asker.graph.publisher(TimeReference, '/unchanged')
+
+    def look(keyframe_s: int, image_s: int) -> None:
+        msg = TimeReference(time_ref=Time(sec=keyframe_s), source='')
+        msg.header.stamp = Time(sec=image_s)
+        looks.publish(msg)
+
+    asker.set_time(100)
+    asker.see_at(100)
+    asker.set_time(400)
+    assert asker.ask()[1].answer.freshness == STALE
+    look(99, 399)  # like another keyframe
+    look(100, 398)
+    wait_for(lambda: asker.node._memory.deltas()[-1].seen_ns == 398 * 10**9, 'the look')
+    answer = asker.ask()[1].answer
+    assert (answer.freshness, answer.observation_stamp.sec) == (FRESH, 100)
+    assert answer.observation_age.sec == 2
+    asker.set_time(700)
+    assert asker.ask()[1].answer.freshness == STALE

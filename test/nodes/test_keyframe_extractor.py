@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from itertools import pairwise
 import json
 import math
 import re
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any, TYPE_CHECKING
 
@@ -22,7 +24,7 @@ from embodied_r_ros.nodes.topics import robot_remappings, ROS_MESSAGES
 from nav_msgs.msg import Odometry
 import numpy as np
 import pytest
-from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image, TimeReference
 from std_msgs.msg import String
 
 from bench.own_body import own_parts, with_own_parts
@@ -68,6 +70,33 @@ class Camera:
             ROS_MESSAGES, stamp_ns, 'front_optical', EncodedImage(data, 'jpeg')
         )
         self.images.publish(msg)
+
+
+def test_a_camera_that_stands_still_tells_that_nothing_changed_and_what_did(
+    graph: Graph,
+) -> None:
+    graph.active(KeyframeExtractorNode, camera='front', queue=100)
+    camera = Camera(graph)
+    unchanged: Inbox = graph.inbox(TimeReference, '/unchanged')
+    graph.matched('/unchanged')
+    changed = view(1)
+    changed[60:140, 120:180] = view(2)[60:140, 120:180]
+    for index in range(60):
+        camera.send(view(1) if index < 40 else changed, START_NS + index * S // 10)
+        time.sleep(0.02)  # the camera's queue is short
+    _, event = camera.keyframes.wait(2)
+    assert event.reason == Keyframe.REASON_CONTENT_CHANGE
+    event_ns = messages.stamp_ns_from_msg(event.header.stamp)
+    assert 4 * S < event_ns - START_NS <= 5 * S
+    said = unchanged.wait(6)
+    assert {msg.source for msg in said} == {'front'}
+    looks = [messages.stamp_ns_from_msg(msg.header.stamp) for msg in said]
+    keyframes = [messages.stamp_ns_from_msg(msg.time_ref) for msg in said]
+    assert all(later - earlier >= S // 2 for earlier, later in pairwise(looks))
+    assert keyframes[0] == START_NS
+    assert all(
+        look < event_ns for look, of in zip(looks, keyframes, strict=True) if of == START_NS
+    )
 
 
 def test_new_views_become_keyframes_with_their_own_header(graph: Graph) -> None:

@@ -65,6 +65,7 @@ def test_what_the_robot_has_once() -> None:
         'episode_mark': '/episode_mark',
         'provenance': '/provenance',
         'odom': '/odom',
+        'unchanged': '/unchanged',
     }
 
 

@@ -80,7 +80,8 @@ class FixedParts:
         self._base: View | None = None  # image that the next ones are compared with
         self._base_ns = 0
         self._looks = float(_LOOKS)
-        self._stays = self._evidence = self._steady = np.zeros((0, 0), np.float32)
+        self._stays: NDArray[np.float32] = np.zeros((0, 0), np.float32)
+        self._evidence, self._steady = self._stays, self._stays
 
     def restart(self) -> None:
         """Begin a new stream of the same camera, which keeps its parts."""
@@ -273,7 +274,7 @@ def _turned_cells(
     lens = camera.scaled(*base.size)
     slopes = _slopes(lens, cell_centres(*base.size).reshape(-1, 2))
     by_x, between, by_y = base.information
-    turned = np.maximum(by_x, by_y) > _DETAIL
+    turned: NDArray[np.bool_] = np.maximum(by_x, by_y) > _DETAIL
     for pose in poses:
         rays = np.column_stack([slopes, np.ones(len(slopes))]) @ pose.rotation.T
         moved = (rays[:, :2] / np.maximum(rays[:, 2:], 1e-3) - slopes) * lens.fx

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of their view two images share, and sudden change under a still camera.
+"""How much of their view two images share.
 
 As the images tell, or as depth and poses do where they are known.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TYPE_CHECKING
@@ -14,7 +13,6 @@ from typing import Any, TYPE_CHECKING
 import cv2
 from embodied_r_ros.core.keyframes.alignment import (
     align,
-    alignment_at,
     follow,
     homography_offsets,
     roll,
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.types.images import StampedImage
     from numpy.typing import NDArray
 
-STILL_SHIFT = 0.01  # a camera whose view moved by less of its width is still
 BLANK_SHARE = 0.02  # a view with less texture has nothing to compare
 _MIN_MATCHES = 12  # fewer agree by chance between unrelated views
 _MAX_DISTANCE = 80  # of 256 bits in which descriptors differ
@@ -43,7 +40,6 @@ _SURE_SCORE = 0.8
 _SURE_SCORE_FOLLOWED = 0.6
 _HARDLY_FELL = 0.85
 _MIN_TRUSTED_SHARE = 0.02  # of the view
-_CLIPPED = (5.0, 240.0)  # brightness beyond which texture is lost to exposure
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,6 @@ class TwoView:
     inliers: int = 0  # cells of the first view that are found in the second; 0: unrelated
     roll_rad: float = 0.0  # rotation of the second view about its axis
     shift: float = 1.0  # median movement of the matches, as a share of the width
-    change: float = 0.0  # share of the first view that looks different, for a still camera
     alignment: Alignment | None = None  # None: blank or unrelated
 
 
@@ -80,7 +75,6 @@ def two_view(first: View, second: View, before: TwoView | None = None) -> TwoVie
         len(x),
         roll(first, alignment),
         shift,
-        _change_share(first, second, alignment) if shift < STILL_SHIFT else 0.0,
         alignment,
     )
 
@@ -121,65 +115,6 @@ def _matched_homography(first: View, second: View) -> NDArray[np.float64] | None
     if homography is None or agreeing.sum() < _MIN_MATCHES or not np.isfinite(homography).all():
         return None
     return np.asarray(homography, np.float64)
-
-
-def _change_share(first: View, second: View, alignment: Alignment) -> float:
-    """Share of the first view whose place in the second shows something else.
-
-    Optical flow bends what is new until it resembles what was there, so that the places of the
-    surroundings are judged, and not those that it found.
-    """
-    unlike = alignment_at(first, second, alignment.offsets).unlike
-    low, high = _CLIPPED
-    for view in (first, second):
-        if view.mean.shape == unlike.shape:
-            unlike &= (view.mean > low) & (view.mean < high)
-    return float(unlike.mean()) / first.open_share
-
-
-_WINDOW_NS = 500_000_000
-_MAX_IMAGES = 64  # in the window, however fast they come
-# Least time from one change to the next: what goes on moving makes no keyframe per image.
-_PAUSE_NS = 2_000_000_000
-
-
-class ChangeDetector:
-    """Follows how much of the view differs from the last keyframe."""
-
-    def __init__(self) -> None:
-        self._pause_until_ns: int | None = None
-        self._history: deque[tuple[int, float]] = deque(maxlen=_MAX_IMAGES)
-        self._jumped = False
-
-    def restart(self, stamp_ns: int, *, by_change: bool) -> None:
-        """Start anew with a keyframe, made by such a change or not."""
-        self._history.clear()
-        self._history.append((stamp_ns, 0.0))
-        self._jumped = False
-        self._pause_until_ns = stamp_ns + _PAUSE_NS if by_change else None
-
-    def update(self, stamp_ns: int, views: TwoView, least_share: float) -> bool:
-        """Take the next image and tell whether the content changed.
-
-        Args:
-            stamp_ns: When the image was taken.
-            views: The image, compared with the last keyframe.
-            least_share: Share of the view that has to change, 0..1.
-        """
-        if views.shift > STILL_SHIFT:
-            self._history.clear()
-            self._jumped = False
-            return False
-        # The newest image before the window stays, for streams slower than it.
-        while len(self._history) > 1 and self._history[1][0] <= stamp_ns - _WINDOW_NS:
-            self._history.popleft()
-        least = min((change for _, change in self._history), default=views.change)
-        self._history.append((stamp_ns, views.change))
-        self._jumped |= views.change - least >= least_share
-        # What came and went again before it counted is no change.
-        self._jumped &= views.change >= least_share
-        is_paused = self._pause_until_ns is not None and stamp_ns < self._pause_until_ns
-        return self._jumped and not is_paused
 
 
 # A point is hidden where the other view sees something nearer than this share of its distance.

@@ -20,13 +20,13 @@ from embodied_r_ros.core.keyframes.alignment import no_offsets, View
 from embodied_r_ros.core.keyframes.fixed_parts import FixedParts
 from embodied_r_ros.core.keyframes.overlap import (
     BLANK_SHARE,
-    ChangeDetector,
     depth_overlap,
     depth_view,
     DepthView,
     two_view,
     TwoView,
 )
+from embodied_r_ros.core.keyframes.still_scene import StillScene
 from embodied_r_ros.core.keyframes.tracking import MotionTracker
 from embodied_r_ros.core.keyframes.tracks import drift
 from embodied_r_ros.core.types.geometry import NS_PER_S
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 # A clock that goes back by less is jitter between images; by more, it was set or a bag loops.
 _CLOCK_JITTER_NS = 100_000_000
+# A view that moved by less of its width since the last keyframe shows the same.
+_SAME_SHIFT = 0.03
 # The camera is followed in images whose view moved so far [work px], and at least so often.
 _FOLLOWED_PX = 8.0
 _FOLLOWED_NS = 200_000_000
@@ -64,9 +66,9 @@ class KeyframeConfig(Settings):
         between=(0.1, math.pi),
     )
     content_change: float = setting(
-        0.15,
-        'share of the view that must change at once under a still camera; 1: never',
-        between=(0.01, 1),
+        0.003,
+        'share of the view in which something must happen before a still camera; 1: never',
+        between=(0.001, 1),
     )
     min_interval_s: float = setting(
         0.0, 'least time between keyframes [s]; 0: no limit', between=(0, 3600)
@@ -147,12 +149,18 @@ class KeyframeSelector:
         self.fixed_parts.restart()
         self._reference: _Reference | None = None
         self._before: TwoView | None = None  # the image before, compared with the reference
-        self._changes = ChangeDetector()
+        self._scene = StillScene()
         self._blank_images = 0  # in a row, up to now
         self._has_shown_something = False  # there was a keyframe with something to see
         self._last_stamp_ns: int | None = None
+        self._is_unchanged = False
         self._newest_view: View | None = None
         self._newest_alignment: Alignment | None = None
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the newest image shows what the last keyframe shows, from the same place."""
+        return self._is_unchanged
 
     @property
     def newest_view(self) -> View | None:
@@ -196,7 +204,7 @@ class KeyframeSelector:
         depth = depth_view(image, self.fixed_parts.cells)
         self._blank_images = self._blank_images + 1 if self._is_blank(view) else 0
         views = self._with_depth(self._compare(view), depth)
-        reason = self._decide(image.stamp_ns, views)
+        reason = self._decide(image.stamp_ns, view, views)
         if is_last and reason is None and not self._blank_images:
             reason = KeyframeReason.LAST_IMAGE
         reference = self._reference
@@ -230,18 +238,18 @@ class KeyframeSelector:
         overlap = depth_overlap(reference, depth)
         return views if overlap is None else replace(views, overlap=overlap)
 
-    def _decide(self, stamp_ns: int, views: TwoView) -> KeyframeReason | None:
+    def _decide(self, stamp_ns: int, view: View, views: TwoView) -> KeyframeReason | None:
         config, reference = self.config, self._reference
         if reference is None:
             return KeyframeReason.FEATURELESS if self._blank_images else KeyframeReason.FIRST
         since_s = (stamp_ns - reference.stamp_ns) / NS_PER_S
-        reason = self._reason(stamp_ns, reference, views)
+        reason = self._reason(stamp_ns, reference, view, views)
         if reason is None and 0 < config.max_interval_s <= since_s:
             reason = KeyframeReason.MAX_INTERVAL
         return reason if since_s >= config.min_interval_s else None
 
     def _reason(
-        self, stamp_ns: int, reference: _Reference, views: TwoView
+        self, stamp_ns: int, reference: _Reference, view: View, views: TwoView
     ) -> KeyframeReason | None:
         if self._blank_images:
             # One blank image between others is a glitch, not a view.
@@ -249,11 +257,15 @@ class KeyframeSelector:
             return KeyframeReason.FEATURELESS if is_run else None
         if not self._has_shown_something:
             return KeyframeReason.FIRST
+        happened = self._has_happened(stamp_ns, view, views)
         reason = reason_of_views(views, self.config)
-        if reason is KeyframeReason.NEW_VIEW:
-            return reason
-        has_changed = self._changes.update(stamp_ns, views, self.config.content_change)
-        return reason or (KeyframeReason.CONTENT_CHANGE if has_changed else None)
+        return reason or (KeyframeReason.CONTENT_CHANGE if happened else None)
+
+    def _has_happened(self, stamp_ns: int, view: View, views: TwoView) -> bool:
+        if views.alignment is None or views.shift > _SAME_SHIFT:
+            self._scene.restart()
+            return False
+        return self._scene.update(stamp_ns, view, self.config.content_change)
 
     def _update(
         self,
@@ -264,6 +276,8 @@ class KeyframeSelector:
         reason: KeyframeReason | None,
     ) -> None:
         self._newest_alignment = views.alignment
+        is_near = views.alignment is not None and views.shift < _SAME_SHIFT
+        self._is_unchanged = reason is None and is_near and self._scene.is_same
         self.counts['images'] += 1
         self.counts['blank_images'] += self._blank_images > 0
         if views.alignment is not None:
@@ -275,7 +289,8 @@ class KeyframeSelector:
         self._has_shown_something |= not is_blank
         self._reference = _Reference(image.index, image.stamp_ns, view, depth, is_blank)
         self._before = None
-        self._changes.restart(image.stamp_ns, by_change=reason is KeyframeReason.CONTENT_CHANGE)
+        by_change = reason is KeyframeReason.CONTENT_CHANGE
+        self._scene.mark_keyframe(image.stamp_ns, by_change=by_change)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from embodied_r_ros.core.types.geometry import (
     rays_of_pixels,
     rotation_from_ypr,
     vector_of_direction,
+    wrap_angle_rad,
 )
 from embodied_r_ros.core.types.vocabulary import family_of, item_label, standing_size
 import numpy as np
@@ -180,6 +181,8 @@ _CUT = (math.radians(3.0), 0.3)  # where an edge hides the middle
 # The same of boxes, whose edges are less sure.
 _BOX = (math.radians(2.5), 0.2)
 _CUT_BOX = (math.radians(4.0), 0.5)
+_ASIDE_RAD = math.radians(2.0)  # what went less far across the view went to no side
+_GROWN = 1.15  # apparent height of what came nearer
 _REACH_RAD = math.radians(45.0)  # nothing moves further across the view between keyframes
 _SHAPE_COST_RAD = math.radians(6.0)  # of a silhouette that is another one from here
 _NEAREST = 0.3  # [m], or in units of an unknown baseline
@@ -417,8 +420,23 @@ def items_between(
             at_rest = old if pair.status is ItemStatus.VISIBLE else None
             place = _by_depth(new, later) or _by_two_views(at_rest, new, motion)
             place = place or _by_floor(new, later) or _NOWHERE
-            items.append(_item(_known_of(old, new), pair.status, place))
+            item = _item(_known_of(old, new), pair.status, place)
+            if old and pair.status is ItemStatus.MOVED:
+                item = replace(item, moving=_way(old, new, motion))
+            items.append(item)
     return _largest_first(items)
+
+
+def _way(old: ColouredObject, new: ColouredObject, motion: Motion) -> str:
+    """Where a thing that moved went, as the camera sees it; empty: only up or down."""
+    aside = wrap_angle_rad(new.bearing_rad - old.bearing_rad + motion.yaw_rad)
+    if abs(aside) >= _ASIDE_RAD:
+        return 'left' if aside > 0 else 'right'
+    growth = new.height_rad / max(old.height_rad, 1e-6)
+    is_cut = old.is_cut or new.is_cut
+    if is_cut or 1 / _GROWN < growth < _GROWN:
+        return ''
+    return 'nearer' if growth > 1 else 'away'
 
 
 def _known_of(old: ColouredObject | None, new: ColouredObject) -> ColouredObject:

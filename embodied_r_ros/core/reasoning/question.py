@@ -235,6 +235,11 @@ def age_ns(stamp_ns: int, now_ns: int) -> int:
     return max(0, now_ns - stamp_ns) if stamp_ns > 0 else 0
 
 
+def last_look_ns(answer: Answer, deltas: Sequence[SemanticDelta]) -> int:
+    """Stamp of the last image that was looked at: an observation, or one that shows the same."""
+    return max([answer.observation_stamp_ns, *(delta.seen_ns for delta in deltas)])
+
+
 def freshness_of(
     answer: Answer, deltas: Sequence[SemanticDelta], now_ns: int, max_age_s: float
 ) -> Freshness:
@@ -244,9 +249,9 @@ def freshness_of(
         answer: The answer, with its model and how many deltas its prompt leaves out.
         deltas: The deltas, oldest first.
         now_ns: The time in the clock of the image stamps.
-        max_age_s: Age up to which its observation is fresh.
+        max_age_s: Age up to which its observation, or an image that shows the same, is fresh.
     """
-    if staleness(answer.observation_stamp_ns, now_ns, max_age_s):
+    if staleness(last_look_ns(answer, deltas), now_ns, max_age_s):
         return Freshness.STALE
     read = deltas[answer.deltas_omitted :]
     failed = any(delta.kind is DeltaKind.FAILED for delta in read)

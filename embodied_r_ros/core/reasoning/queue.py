@@ -269,7 +269,10 @@ class QuestionQueue:
 
     def _has_forgotten(self, deltas: Sequence[SemanticDelta]) -> bool:
         """Tell whether the deltas were forgotten since: time jumped, or an episode began."""
-        return bool(deltas) and not any(d is deltas[-1] for d in reversed(self._deltas()))
+        # A delta that was seen to hold since then is a copy with the same motion.
+        return bool(deltas) and not any(
+            delta.motion is deltas[-1].motion for delta in reversed(self._deltas())
+        )
 
     def _await_turn(self, request: QueuedQuestion, timeout_s: float) -> None:
         with self._changed:

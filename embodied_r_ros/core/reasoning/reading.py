@@ -152,6 +152,17 @@ _PART = re.compile(  # what is no duration of it all
     r'each|per|between|s[ea][ew]n?|view|in|into|last (?!in\b)\w+)\b(?! sec)'
 )
 _FROM_START = re.compile(r'\b(?:sec(?:ond)?s? in(?:to)?|(?:at )?(?:what|which) (?:second|time))\b')
+# What happened before the camera, and whether somebody is there.
+_HAPPENED = re.compile(
+    r'(?:^|\b(?:did|has|have|is|was) )(?P<what>what|anything|something)'
+    r'(?: (?:has|have|is|was|did|just))* (?P<verb>happen\w*|chang\w*|mov\w*|disappear\w*|gone)'
+    r'(?: (?:here|there|just now|now|recently|in view))?\W*$'
+)
+_EVENTS = {'moved': 'mov', 'gone': 'disappear'}
+_ANYONE = re.compile(
+    r'^is (?P<who>any(?:one|body)|some(?:one|body)) '
+    r'(?:there|here|around|in (?:view|sight|the room))\W*$'
+)
 _NOW = re.compile(r'\b(?:still|now)\b')
 _IN_VIEW = re.compile(r'\b(?:see\w*|view|sight|visible|picture|frame)\b')
 _TILTS = {'tilted': r'\btilt', 'rolled': r'\broll(?:ed)?\b|\btip(?:ped)? over\b'}
@@ -198,7 +209,7 @@ BEFORE_OR_AFTER, SINCE_START, LEFT_OR_RIGHT = 'before or after', 'since start', 
 NEAR, EITHER, LARGEST, EVER = 'near', 'either', 'largest', 'ever'  # what some questions want
 _BEYOND = frozenset({BEFORE_OR_AFTER, EITHER, LARGEST, EVER})
 _NEW_TOOLS = frozenset(
-    {'beside', 'duration', 'moved', 'raised'}
+    {'beside', 'duration', 'happened', 'moved', 'raised'}
 )  # which the compact form does not have
 NO_TOOL = 'I can only tell what was seen, where it is, and how I moved'
 MISREAD = 'the reading '  # begins a doubt where calls of a model do not fit the words
@@ -517,6 +528,22 @@ class _Reader:
         found = [find_names(option.lower(), self.labels) for option in self.options]
         return [each[0].text for each in found if len(each) == 1] if all(found) else []
 
+    def _of_events(self) -> Reading | None:
+        """What happened, and whether somebody is there."""
+        if event := _HAPPENED.search(self.text):
+            return replace(self._happened(event), kind='happened')
+        if anyone := _ANYONE.search(self.text):
+            self.is_yes_no = True
+            call = self._call('count', name=anyone['who'])
+            return replace(self._made([call], Form.YES_NO), kind='there')
+        return None
+
+    def _happened(self, event: re.Match[str]) -> Reading:
+        what = next((w for w, word in _EVENTS.items() if word in event['verb']), 'all')
+        form = Form.YES_NO if event['what'] != 'what' else Form.TEXT
+        self.is_yes_no = form is Form.YES_NO
+        return self._made([self._call('happened', what=what)], form)
+
     def _by_structure(self) -> Reading | None:
         """Questions whose form alone says what they ask: a stance, or the steps of a route."""
         words = self._words
@@ -535,10 +562,12 @@ class _Reader:
             return replace(self._made([self._call('duration')], Form.NUMBER), kind='duration')
         if len(words) == 2 and (beside := self._beside()):
             return replace(beside, kind='beside')
-        facing_at = _FACING.search(self.text)
-        return self._by_stance(facing_at) if facing_at and len(words) >= 3 else None
+        return self._by_stance() if len(words) >= 3 else self._of_events()
 
-    def _by_stance(self, facing_at: re.Match[str]) -> Reading:
+    def _by_stance(self) -> Reading | None:
+        facing_at = _FACING.search(self.text)
+        if not facing_at:
+            return None
         before = [name for name in self.names if name.end <= facing_at.start()]
         after = [name for name in self.names if name.start >= facing_at.end()]
         if len(before) == 1 and len(after) >= 2:

@@ -51,6 +51,7 @@ from embodied_r_ros.core.reasoning.prompts import (
 from embodied_r_ros.core.reasoning.question import (
     age_ns,
     freshness_of,
+    last_look_ns,
     Phase,
     Question,
     question_problem,
@@ -377,7 +378,7 @@ class Reasoner:
         draft = replace(
             draft,
             model=ModelInfo('tools', rung=rung),
-            observation_age_ns=age_ns(draft.observation_stamp_ns, now_ns),
+            observation_age_ns=age_ns(last_look_ns(draft, pending.deltas), now_ns),
             latency_ns=time.monotonic_ns() - pending.start_ns,
         )
         return with_tool_answer(draft, found, self._freshness(draft, pending, now_ns), check)
@@ -630,9 +631,9 @@ class Reasoner:
         self, draft: Answer, pending: _PendingQuestion, generation: _Generation
     ) -> Answer:
         now_ns = pending.now_ns()
-        draft = replace(draft, observation_age_ns=age_ns(draft.observation_stamp_ns, now_ns))
         return replace(
             draft,
+            observation_age_ns=age_ns(last_look_ns(draft, pending.deltas), now_ns),
             completion=generation.text,
             freshness=self._freshness(draft, pending, now_ns),
             time_to_first_token_ns=max(0, generation.first_token_ns - pending.start_ns),
@@ -684,7 +685,7 @@ class Reasoner:
             message = f'nothing was seen yet ({detail}): check the camera and the perceiver'
             raise Refusal(RefusalCode.NO_OBSERVATION, message, draft)
         limit_s = question.max_age_s or self._config.max_age_s
-        problem = staleness(draft.observation_stamp_ns, now_ns, limit_s)
+        problem = staleness(last_look_ns(draft, deltas), now_ns, limit_s)
         if problem and self._config.stale == 'refuse':
             raise Refusal(RefusalCode.STALE, problem, draft)
 

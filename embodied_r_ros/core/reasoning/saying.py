@@ -448,7 +448,8 @@ def _short(reading: Reading, result: Result) -> str:
     """The answer in few words."""
     value = result.arguments[0] if reading.kind == 'goal' else result.value
     if isinstance(value, tuple):
-        return _of_list(reading, value)
+        is_told = result.tool == 'happened' and value
+        return result.text.rstrip('.') if is_told else _of_list(reading, value)
     if 'bearing_deg' in result.facts and reading.form is Form.PLACE:
         return _place(result, reading)
     if isinstance(value, bool):
@@ -651,6 +652,7 @@ def _holds(reading: Reading, result: Result, scene: Scene) -> bool:
         'order': lambda: _is_first(reading.wanted, result),
         'distance': lambda: _is_close(reading, result),
         'visited': lambda: bool(result.value),
+        'happened': lambda: bool(result.value),
         'moves': lambda: _did_move(reading.wanted, result),
         'motion': lambda: _did(reading, result),
         'seen': lambda: bool(result.facts['in_view']),

@@ -307,6 +307,7 @@ class LiveMemory:
         self.left_out = 0  # deltas that came after their episode had been forgotten
         self.resets = 0
         self._memory = SceneMemory(config)
+        self._seen: dict[str, tuple[int, int]] = {}  # by camera: keyframe, image that shows it
         self._episode_id = ''
         self._start_ns = 0  # of the running episode; 0: not known
         self._stopped_id: str | None = None  # ended last; None: another one runs, or none did
@@ -350,6 +351,11 @@ class LiveMemory:
             self.resets += self._memory.add(delta)
             return True
 
+    def confirm(self, camera: str, keyframe_ns: int, image_ns: int) -> None:
+        """Note that an image shows what a keyframe of its camera shows, by their stamps."""
+        with self._lock:
+            self._seen[camera] = keyframe_ns, image_ns
+
     def reset(self) -> int:
         """Forget everything; returns how many deltas that were."""
         with self._lock:
@@ -358,7 +364,16 @@ class LiveMemory:
     def deltas(self) -> tuple[SemanticDelta, ...]:
         """Everything remembered, oldest first."""
         with self._lock:
-            return self._memory.deltas()
+            deltas = self._memory.deltas()
+            seen = {(camera, stamps[0]): stamps[1] for camera, stamps in self._seen.items()}
+        if not seen:
+            return deltas
+        return tuple(
+            replace(delta, seen_ns=seen[key])
+            if (key := (delta.camera, delta.stamp_ns)) in seen
+            else delta
+            for delta in deltas
+        )
 
     def _is_past(self, delta: SemanticDelta) -> bool:
         """Tell whether a delta that is not of the running episode is from before it."""
@@ -376,4 +391,5 @@ class LiveMemory:
 
     def _forget(self) -> int:
         self.resets += 1
+        self._seen.clear()
         return self._memory.reset()

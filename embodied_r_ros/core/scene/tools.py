@@ -35,7 +35,7 @@ from embodied_r_ros.core.scene.map_relations import (
 from embodied_r_ros.core.scene.names import Name, resolve
 from embodied_r_ros.core.scene.sightings import LabelParts
 from embodied_r_ros.core.scene.track import ItemSight, sights_of, Stand, stands_of
-from embodied_r_ros.core.types.deltas import ItemStatus, parse_action, ScaleSource
+from embodied_r_ros.core.types.deltas import ItemStatus, parse_action, ScaleSource, STATIONARY
 from embodied_r_ros.core.types.geometry import NS_PER_S, wrap_angle_rad, yaw_pitch_roll
 from embodied_r_ros.core.types.landmarks import (
     Landmark,
@@ -67,6 +67,9 @@ _HALF_SIDE_DEG = 50.0
 # be nearer than another.
 _RELATIVE_SLACK_DEG, _RELATIVE_CLEAR = 10.0, 1.25
 _ROUGH = 0.6  # of the distance of middles: sizes of views alone do not give less
+_EVENTS = {ItemStatus.MOVED: 'moved', ItemStatus.APPEARED: 'new', ItemStatus.LEFT: 'gone'}
+_DID = {'moved': 'moved', 'new': 'appeared', 'gone': 'disappeared'}
+_MOST_EVENTS = 6  # that are told, the newest first
 _HERE_NS = 10 * NS_PER_S
 _CLEAR = 1.03  # by which factor the nearest must be nearer
 _MOST_UNKNOWN = 0.25  # share of the turns that may be unknown where the side is clear
@@ -911,6 +914,39 @@ class Scene:
         facts = {'is_mixed': 0 < len(high) < len(own)}
         return Result('raised', (', '.join(among),), value, '', text,
                       evidence=self._evidence(own), facts=facts)  # fmt: skip
+
+    def happened(self, what: str = 'all') -> Result:
+        """What happened before the camera: what moved by itself, came or went while it stood.
+
+        Args:
+            what: 'all', 'moved', 'new' or 'gone'.
+        """
+        if len(self.deltas) < 2:
+            return _unknown('happened', (what,), 'I have not looked for long enough')
+        wanted = {s: word for s, word in _EVENTS.items() if what in {'all', word}}
+        told: list[tuple[int, SemanticDelta, str, str]] = []
+        for number, delta in enumerate(self.deltas, 1):
+            for item in delta.items:
+                is_own = item.status is ItemStatus.MOVED or delta.action == STATIONARY
+                if item.status not in wanted or item.is_doubtful or not is_own:
+                    continue
+                way = f' {item.moving}' if item.moving else ''
+                words = f'{_DID[wanted[item.status]]}{way}{self._ago(delta.stamp_ns)}'
+                told.append((number, delta, item.label, f'{with_article(item.label)} {words}'))
+        last = told[-_MOST_EVENTS:]
+        evidence = Evidence(
+            (),
+            tuple(delta.to_id for _, delta, _, _ in last),
+            tuple(number for number, _, _, _ in last),
+            tuple(delta.stamp_ns for _, delta, _, _ in last),
+        )
+        labels = tuple(dict.fromkeys(label for _, _, label, _ in reversed(told)))
+        if not told:
+            text = f'I saw nothing {f"that {_DID[what]}" if what in _DID else "happen"}.'
+            return Result('happened', (what,), (), text=text, evidence=self._span(0))
+        more = f' ({len(told) - len(last)} earlier)' if len(told) > len(last) else ''
+        text = _sentence('; '.join(words for *_, words in reversed(last)) + more)
+        return Result('happened', (what,), labels, text=text, evidence=evidence)
 
     def duration(self) -> Result:
         """How long it is from the first keyframe to the last one."""

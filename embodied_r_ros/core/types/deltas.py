@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 import math
 import re
@@ -129,6 +129,8 @@ class Item:
     # Left, top, right, bottom in the newer keyframe, as shares of width and height, 0..1.
     box: Box | None = None
     scale: ScaleSource = ScaleSource.UNKNOWN  # what the distance rests on
+    # Of what moved: left, right, away or nearer, as the camera sees it. Messages have it in words.
+    moving: str = ''
 
     @property
     def is_doubtful(self) -> bool:
@@ -154,7 +156,9 @@ class Item:
         edges = [round(float(np.float32(edge)), 4) for edge in self.box or ()]
         box = {'box': edges} if edges else {}
         scale = {'scale': self.scale.name} if self.scale is not ScaleSource.UNKNOWN else {}
-        return {'label': self.label, 'status': self.status.name, **numbers, **box, **scale}
+        moving = {'moving': self.moving} if self.moving else {}
+        named = {'label': self.label, 'status': self.status.name}
+        return {**named, **numbers, **box, **scale, **moving}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Item:
@@ -200,6 +204,8 @@ class SemanticDelta:
     latency_ns: int = 0
     error: str = ''  # why it failed
     pose: Pose | None = None  # of the camera link at the newer keyframe
+    # Stamp of the newest image that shows the same, live; 0: none. It is not recorded.
+    seen_ns: int = 0
 
     def to_row(self, *, with_camera: bool = False) -> dict[str, Any]:
         """The part that the reasoner reads, as plain JSON values (the `deltas` of a row).
@@ -392,7 +398,20 @@ def item_text(item: Item) -> str:
         words.append(f'{item.distance_m:.1f} m')
     elif math.isfinite(item.size_rad):
         words.append(f'({max(1, round(math.degrees(item.size_rad)))}° wide)')
-    return ' '.join(word for word in words if word)
+    text = ' '.join(word for word in words if word)
+    return f'{text}, moving {item.moving}' if item.moving else text
+
+
+def with_ways(items: Iterable[Item], change: str) -> tuple[Item, ...]:
+    """Items of a message, with where they move as its words say."""
+    told = set(re.split(r'[:;.] ', f'{change} '))
+    ways = ('left', 'right', 'away', 'nearer')
+    return tuple(
+        next((m for way in ways if item_text(m := replace(item, moving=way)) in told), item)
+        if item.status is ItemStatus.MOVED
+        else item
+        for item in items
+    )
 
 
 def change_text(items: Iterable[Item]) -> str:

@@ -20,7 +20,7 @@ class KeyframeReason(Enum):
     LOW_OVERLAP = 1  # shares less than the threshold with the previous keyframe
     NEW_VIEW = 2  # no consistent geometry with the previous keyframe
     ROLL = 3  # the view rolled about its axis
-    CONTENT_CHANGE = 4  # sudden change under a still camera
+    CONTENT_CHANGE = 4  # something happened before a still camera
     FEATURELESS = 5  # blank or dark: one keyframe for the run of them
     MAX_INTERVAL = 6  # the longest allowed time passed
     LAST_IMAGE = 7  # where a recording that is asked about ends

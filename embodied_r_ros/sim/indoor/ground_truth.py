@@ -41,6 +41,7 @@ _DEPTH_WIDTH_PX = 64  # of the depth images that decide the overlap
 _STILL_M = 1e-3  # between two images of a still camera, at most
 _STILL_RAD = 1e-3
 _CHANGED_DEPTH = 0.05  # share by which the depth of a pixel changes when something comes or goes
+_CHANGED_SHARE = 0.15  # of the view, for a keyframe
 
 _PER_SIDE = 6  # samples along each side of a face
 
@@ -357,6 +358,6 @@ def reason_for(
     turn = math.acos(min(1.0, (np.trace(rotation) - 1) / 2))
     if turn < _STILL_RAD and np.linalg.norm(offset) < _STILL_M:
         differences = np.abs(look.depth / before.depth - 1) > _CHANGED_DEPTH
-        if differences.mean() >= config.content_change:
+        if differences.mean() >= _CHANGED_SHARE:
             return KeyframeReason.CONTENT_CHANGE
     return None

@@ -88,7 +88,8 @@ def found_in(images: Iterable[StampedImage], parts: FixedParts | None = None) ->
 def cells_of(shape: str, like: NDArray[np.bool_]) -> NDArray[np.float32]:
     """Share of each cell that the parts cover."""
     mask = own_parts(shape, *SIZE).astype(np.float32)
-    return cv2.resize(mask, like.shape[::-1], interpolation=cv2.INTER_AREA)
+    cells = cv2.resize(mask, like.shape[::-1], interpolation=cv2.INTER_AREA)
+    return np.asarray(cells, np.float32)
 
 
 @pytest.mark.parametrize('shape', ['gripper', 'hood', 'tool'])
@@ -219,7 +220,8 @@ def test_overlap_is_that_of_what_the_parts_leave() -> None:
     assert without is not None
     assert overlap is not None
     assert abs(overlap - without) < 0.1
-    unmasked = two_view(*(View(image.image) for image in images)).overlap
+    first, second = (View(image.image) for image in images)
+    unmasked = two_view(first, second).overlap
     assert unmasked is None or abs(unmasked - without) > abs(overlap - without)
 
 

@@ -11,7 +11,6 @@ import cv2
 from embodied_r_ros.common.errors import ImageError
 from embodied_r_ros.core.keyframes.alignment import View
 from embodied_r_ros.core.keyframes.overlap import (
-    ChangeDetector,
     covisibility,
     depth_overlap,
     depth_view,
@@ -305,17 +304,3 @@ def test_decisions_of_a_real_camera_are_those_of_its_depth(footage: Path) -> Non
         reference = shot if said.is_keyframe else reference
     assert counted > 30
     assert wrong <= 1
-
-
-@pytest.mark.parametrize(('later', 'has_changed'), [(0.0, False), (0.3, True)])
-def test_what_came_and_went_before_it_counted_is_no_change(
-    later: float, has_changed: bool
-) -> None:
-    detector = ChangeDetector()
-    detector.restart(0, by_change=True)  # for two seconds, nothing counts
-    changes = {500: 0.0, 1000: 0.3, 1500: later, 2500: later}
-    told = [
-        detector.update(at_ms * 1_000_000, TwoView(1.0, 100, shift=0.0, change=change), 0.15)
-        for at_ms, change in changes.items()
-    ]
-    assert told == [False, False, False, has_changed]

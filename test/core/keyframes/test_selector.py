@@ -16,7 +16,7 @@ from embodied_r_ros.core.types.keyframes import KeyframeReason
 import numpy as np
 import pytest
 
-from test.pictures import BLANK, brighter, look, noisy, stream, two_depths, WIDTH, with_thing
+from test.pictures import BLANK, brighter, look, noisy, stream, two_depths, with_thing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -79,28 +79,21 @@ def test_a_view_upside_down_is_a_keyframe(angle_deg: float) -> None:
 @pytest.mark.parametrize('width', [120, 200])
 def test_sudden_change_under_a_still_camera_is_a_keyframe(rate_hz: float, width: int) -> None:
     still, changed = look(), with_thing(look(), 160, width)
-    keyframes = keyframes_of([still] * 8 + [changed] * 8 + [still] * 4, rate_hz)
-    assert keyframes[:2] == [(0, 'first'), (8, 'content_change')]
+    count = max(4, round(2 * rate_hz))
+    keyframes = keyframes_of([still] * count + [changed] * count, rate_hz)
+    assert [reason for _, reason in keyframes] == ['first', 'content_change']
+    assert keyframes[1][0] - count <= max(1, rate_hz)  # a second, or the next image
 
 
 def test_a_change_that_stays_makes_one_keyframe() -> None:
     changed = with_thing(look(), 160, 200)
-    assert len(keyframes_of([look()] * 8 + [noisy(changed, 4, seed) for seed in range(40)])) == 2
-
-
-@pytest.mark.parametrize('rate_hz', [10.0, 30.0])
-def test_a_slowly_moving_person_is_no_sudden_change(rate_hz: float) -> None:
-    # 60 of 320 pixels wide, a metre in front of a wall that far away: 40 pixels per second.
-    columns = np.arange(-40, WIDTH + 40, 40 / rate_hz)
-    assert keyframes_of((with_thing(look(), int(x), 60) for x in columns), rate_hz) == [
-        (0, 'first')
-    ]
+    assert len(keyframes_of([look()] * 20 + [noisy(changed, 4, seed) for seed in range(40)])) == 2
 
 
 def test_restless_motion_does_not_flood() -> None:
     images = [with_thing(look(), 90 + 140 * (step % 2), 80) for step in range(100)]
     keyframes = keyframes_of(images, rate_hz=10.0)
-    assert 2 <= len(keyframes) <= 6  # at most one in two seconds
+    assert 2 <= len(keyframes) <= 7  # at most one in two seconds, and one at once
 
 
 @pytest.mark.parametrize('strength', [0.2, 0.5])
@@ -117,11 +110,9 @@ def test_overexposure_is_no_change() -> None:
     assert keyframes_of([look()] * 5 + [brighter(look(), 2.2)] * 5) == [(0, 'first')]
 
 
-def test_what_came_and_went_during_the_pause_is_forgotten() -> None:
-    still, changed = look(), with_thing(look(), 160, 200)
-    moved = with_thing(changed, 40, 80)
-    images = [still] * 5 + [changed] * 8 + [moved] * 5 + [changed] * 20
-    assert keyframes_of(images) == [(0, 'first'), (5, 'content_change')]
+def test_what_came_and_went_at_once_is_no_change() -> None:
+    still, changed = look(), with_thing(look(), 160, 60)
+    assert keyframes_of([still] * 20 + [changed] * 3 + [still] * 20) == [(0, 'first')]
 
 
 # Defect 3: homographies are not validated.
@@ -323,8 +314,7 @@ def test_memory_does_not_grow_with_the_stream() -> None:
     images = stream([look(640 + step % 3) for step in range(200)], rate_hz=30.0)
     for image in images:
         selector.evaluate(image)
-    history = selector._changes._history
-    assert len(history) <= 17
+    assert len(selector._scene._past) <= 8
 
 
 # What a keyframe is made of.

@@ -5,7 +5,7 @@ from dataclasses import replace
 import math
 
 from embodied_r_ros.core.perception.coloured_objects import ColouredObject
-from embodied_r_ros.core.perception.items import associate, off_arc
+from embodied_r_ros.core.perception.items import associate, items_between, ItemView, off_arc
 from embodied_r_ros.core.types.deltas import ItemStatus, Motion, MotionSource
 from embodied_r_ros.core.types.geometry import direction_of_vector, rotation_from_ypr
 import numpy as np
@@ -62,6 +62,14 @@ def test_objects_at_rest_are_in_view_while_the_camera_turns() -> None:
 
 def test_an_object_that_goes_across_the_view_moved() -> None:
     assert statuses([object_at(20)], [object_at(8)], TURNED) == [ItemStatus.MOVED]
+
+
+@pytest.mark.parametrize(('bearing_deg', 'way'), [(0.0, 'left'), (-24 - 28.6, 'right')])
+def test_an_object_that_moved_is_told_with_where_it_went(bearing_deg: float, way: str) -> None:
+    # At rest it would be seen 28.6 degrees farther to the right.
+    first, second = (ItemView([object_at(deg)], None) for deg in (0.0, bearing_deg))
+    [item] = items_between(first, second, TURNED)
+    assert (item.status, item.moving) == (ItemStatus.MOVED, way)
 
 
 def test_new_and_gone_objects_are_told_by_colour() -> None:

@@ -15,6 +15,7 @@ from embodied_r_ros.core.scene.tools import Scene
 from embodied_r_ros.core.types.answers import AnswerKind
 from embodied_r_ros.core.types.deltas import (
     DeltaKind,
+    Item,
     ItemStatus,
     Motion,
     MotionSource,
@@ -446,3 +447,22 @@ def test_counts_with_pieces_are_not_told() -> None:
     assert ask('how many red things are there?', place=place) == 'unknown'
     assert ask('is there a red thing?', place=place) == 'yes'
     assert ask('how many red boxes are there?', place=place) == '1'
+
+
+@pytest.mark.parametrize(
+    ('question', 'answer'),
+    [
+        ('What moved?', 'A person moved left 2.0 s ago'),
+        ('What just happened?', 'A person moved left 2.0 s ago'),
+        ('Did anything move?', 'yes'),
+        ('What disappeared?', 'none'),
+        ('Is anyone there?', 'yes'),
+    ],
+)
+def test_questions_about_what_happens_before_a_still_camera(question: str, answer: str) -> None:
+    items = (Item('person', ItemStatus.MOVED, 0.5, 0.0, distance_m=2.1, moving='left'),)
+    deltas = (
+        SemanticDelta(10**9, DeltaKind.FIRST, items=(Item('person', bearing_rad=0.2),)),
+        SemanticDelta(3 * 10**9, DeltaKind.CHANGE, 1, 0, action='stationary', items=items),
+    )
+    assert answer_by_tools(question, (), Scene(deltas, now_ns=5 * 10**9)).text == answer

@@ -10,7 +10,13 @@ import time
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.core.scene.tools import called, NotKnownError, Result, ROBOT, Scene, START
-from embodied_r_ros.core.types.deltas import ScaleSource
+from embodied_r_ros.core.types.deltas import (
+    DeltaKind,
+    Item,
+    ItemStatus,
+    ScaleSource,
+    SemanticDelta,
+)
 from embodied_r_ros.core.types.geometry import wrap_angle_rad
 from embodied_r_ros.core.types.landmarks import Landmark, LandmarkStatus, PathPoint, SceneMap
 from embodied_r_ros.core.types.things import named_things
@@ -24,7 +30,6 @@ from test.core.scene.places import camera_at, delta_of, SECOND_NS, Thing
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embodied_r_ros.core.types.deltas import SemanticDelta
     from embodied_r_ros.core.types.geometry import Position
 
 NAMES = ('bed', 'lamp', 'sofa', 'desk', 'tv', 'plant')
@@ -422,3 +427,29 @@ def test_of_two_things_the_left_one_is_on_the_left_of_the_other() -> None:
     scene = Scene([delta])
     assert scene.beside('chair', 'lamp').value == 'left'
     assert scene.beside('lamp', 'chair').value == 'right'
+
+
+def happening(*items: Item, action: str = 'stationary') -> Scene:
+    """A scene in which a person stood, and two seconds later this was seen."""
+    first = SemanticDelta(S, DeltaKind.FIRST, items=(Item('person', confidence=0.9),))
+    second = SemanticDelta(3 * S, DeltaKind.CHANGE, 1, 0, action=action, items=items)
+    return Scene((first, second), now_ns=8 * S)
+
+
+def test_what_moved_came_or_went_before_a_camera_that_stands_is_told() -> None:
+    scene = happening(
+        Item('person', ItemStatus.MOVED, confidence=0.9, moving='left'),
+        Item('chair', ItemStatus.LEFT, confidence=0.9),
+        Item('cup', ItemStatus.APPEARED, confidence=0.3),  # doubtful
+    )
+    assert scene.happened('moved').text == 'A person moved left 5.0 s ago.'
+    assert scene.happened().value == ('chair', 'person')
+    assert scene.happened('gone').evidence.numbers == (2,)
+    assert scene.happened('new').text == 'I saw nothing that appeared.'
+    assert not Scene().happened().is_known
+
+
+def test_what_comes_into_view_of_a_camera_that_moves_did_not_happen() -> None:
+    items = (Item('chair', ItemStatus.APPEARED, confidence=0.9),)
+    assert happening(*items, action='turned left 30°').happened().value == ()
+    assert happening(*items).happened().value == ('chair',)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
 import math
 from typing import Any
 
@@ -17,6 +18,7 @@ from embodied_r_ros.core.types.deltas import (
     MotionSource,
     MotionStep,
     parse_action,
+    with_ways,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -123,6 +125,19 @@ def test_items_are_grouped_by_what_happened_to_them() -> None:
         'New: blue object ahead; cyan object 20° right. In view: green object ahead. '
         'Moved: pink object ahead. Gone: red object.'
     )
+
+
+def test_what_moves_is_told_with_where_and_a_message_keeps_it() -> None:
+    ways = ('left', '', 'nearer', 'right')
+    items = [
+        Item(f'thing {n}', ItemStatus.MOVED, math.radians(20), distance_m=2.1, moving=way)
+        for n, way in enumerate(ways)
+    ]
+    text = change_text(items)
+    assert text.startswith('Moved: thing 0 20° left 2.1 m, moving left; thing 1 20° left 2.1 m; ')
+    heard = [replace(item, moving='') for item in items]
+    assert [item.moving for item in with_ways(heard, text)] == list(ways)
+    assert [Item.from_json(item.to_json()).moving for item in items] == list(ways)
 
 
 def test_nothing_seen_is_said() -> None:
