@@ -272,3 +272,71 @@ def test_an_upward_import_is_found_under_type_checking_too(tmp_path: Path) -> No
         '    from embodied_r_ros.arm.robot import Robot\n'
     )
     assert upward_imports(path, tmp_path) == ['embodied_r_ros.arm.robot.Robot']
+
+
+_MOST_BYTES = 1_000_000
+# What is shipped; models of stages in between, and larger files elsewhere, are in no commit.
+_LARGE = {
+    'models/arm/gguf/arm.gguf', 'models/arm/model.safetensors', 'models/reader/reader.gguf',
+    'samples/indoor/episode_00000/episode_00000.mcap',
+}  # fmt: skip
+
+
+def large_files(root: Path) -> set[str]:
+    """Files under version control that have more than a megabyte."""
+    command = ('git', '-C', str(root), 'ls-files', '-z')
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    names = [name for name in done.stdout.split('\0') if (root / name).is_file()]
+    return {name for name in names if (root / name).stat().st_size > _MOST_BYTES}
+
+
+@pytest.mark.skipif(not (ROOT / '.git').exists(), reason='no clone: nothing is under git here')
+def test_only_what_is_shipped_is_large() -> None:
+    assert large_files(ROOT) == _LARGE
+
+
+def test_a_large_file_is_found(tmp_path: Path) -> None:
+    (tmp_path / 'stage.safetensors').write_bytes(bytes(_MOST_BYTES + 1))
+    for words in (['init', '-q'], ['add', '.']):
+        subprocess.run(['git', '-C', str(tmp_path), *words], check=True)
+    assert large_files(tmp_path) == {'stage.safetensors'}
+
+
+# Lines of code that a room may have: more than what it has now only where something else goes.
+_MOST_LINES = {
+    'common': 400, 'core': 17_850, 'bags': 4_650, 'serving': 1_300, 'data': 5_750, 'apps': 2_700,
+    'arm': 3_850, 'sim': 2_200, 'nodes': 5_750, 'cli': 1_850, 'training': 5_050, 'bench': 3_800,
+}  # fmt: skip
+
+_DOCUMENTED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def code_lines(path: Path) -> int:
+    """Lines of a file without blanks, comments, docstrings and imports."""
+    text, left_out = path.read_text(), set[int]()
+    for node in ast.walk(ast.parse(text)):
+        is_import = isinstance(node, (ast.Import, ast.ImportFrom))
+        body = getattr(node, 'body', None)
+        has_docstring = isinstance(body, list) and isinstance(node, (ast.Module, *_DOCUMENTED))
+        first = node if is_import else body[0] if has_docstring and body else None
+        is_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+        if isinstance(first, ast.stmt) and (is_import or is_text):
+            left_out.update(range(first.lineno, (first.end_lineno or 0) + 1))
+    lines = enumerate(map(str.strip, text.splitlines()), 1)
+    return sum(bool(line) and line[0] != '#' and at not in left_out for at, line in lines)
+
+
+def test_rooms_stay_as_small_as_they_are() -> None:
+    counts: dict[str, int] = defaultdict(int)
+    beside = [path for folder in ('training', 'bench') for path in (ROOT / folder).rglob('*.py')]
+    for path in [*SOURCES, *beside]:
+        parts = path.relative_to(ROOT).parts
+        counts[parts[1] if parts[0] == PACKAGE else parts[0]] += code_lines(path)
+    assert {room: n for room, n in counts.items() if n > _MOST_LINES.get(room, n)} == {}
+
+
+def test_lines_of_code_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / 'module.py'
+    text = '"""Text."""\nimport ast\n\n\n# Why.\ndef f():\n    """Text\n    on."""\n    return 1\n'
+    path.write_text(text)
+    assert code_lines(path) == 2

@@ -434,7 +434,7 @@ def scene_map_from_msg(msg: Any) -> SceneMap:
         msg.header.frame_id,
         None if math.isnan(msg.room_area) else float(msg.room_area),
         ScaleSource(msg.scale),
-        int(msg.revision),
+        revision=int(msg.revision),
     )
 
 

@@ -81,7 +81,7 @@ def test_what_is_fixed_to_the_camera_is_told_once(
     assert 'bottom (found at image' in line
     mask = tmp_path / 'mask.png'
     cv2.imwrite(str(mask), own_parts('gripper', 320, 240).astype(np.uint8) * 255)
-    assert main(['keyframes', str(folder), '--json', '--mask', str(mask)]) == 0
+    assert main(['keyframes', str(folder), '--json', '--set', f'keyframe.mask={mask}']) == 0
     assert f'17% of the image, bottom (by {mask})' in capsys.readouterr().err
 
 
@@ -91,7 +91,7 @@ def test_a_mask_of_another_size_is_one_error(
     mask = tmp_path / 'masks' / 'mask.png'
     mask.parent.mkdir()
     cv2.imwrite(str(mask), np.zeros((480, 640), np.uint8))
-    assert main(['keyframes', str(folder), '--mask', str(mask)]) == 2
+    assert main(['keyframes', str(folder), '--set', f'keyframe.mask={mask}']) == 2
     told = capsys.readouterr()
     [line] = told.err.splitlines()
     assert (

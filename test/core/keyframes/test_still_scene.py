@@ -118,10 +118,7 @@ def test_a_screen_that_plays_is_hardly_an_event() -> None:
 
 
 def test_swaying_leaves_are_hardly_events() -> None:
-    # Only while their noise is being learned.
-    times = times_of(grained(leaves(30)))
-    assert len(times) <= 3
-    assert all(time < 10 for time in times)
+    assert len(times_of(grained(leaves(30)))) <= 3
 
 
 def test_the_rate_is_bounded() -> None:
