@@ -32,20 +32,15 @@ _NEW_S = 1.5  # nothing is told before, while the noise is learned
 _WAIT_NS = 300_000_000  # nor is anything compared before: a camera that moves costs no time
 _FLOOR = 10.0  # difference that counts where there is no noise [grey levels]
 _NOISE_FACTOR = 3.0  # thresholds, as a multiple of a cell's mean difference
-_MEAN_S, _NOISE_S, _NOISE_CLIP = (
-    3.0,
-    6.0,
-    20.0,
-)  # how fast noise is learned; what passes by counts for so much
+_MEAN_S, _NOISE_S = 3.0, 6.0  # how fast the mean and the noise of a cell are learned
+_NOISE_CLIP = 20.0  # what passes by counts for so much [grey levels]
 _GROUND_S, _KNOWN_S = 30.0, 2.0  # how fast the ground follows; what is at rest for so long
 # The camera is never known to stand stiller than this, and than a share of how far it moved.
 _SLACK_CELLS, _SLACK_SHARE = 0.03, 0.5
 _STILL_CELLS = 0.4  # a camera whose view moved by more does not stand still
 _EDGE = 6.0  # slope that shows motion of the camera [grey levels per cell]
-_UNLIKE, _MOST_UNLIKE = (
-    12.0,
-    0.5,
-)  # difference [grey levels], and share of such cells that look different: the camera moved
+# Difference [grey levels], and the share of cells on edges that differ so where the camera moved.
+_UNLIKE, _MOST_UNLIKE = 12.0, 0.5
 _DARK, _BRIGHT, _LEAST_LIT = 5.0, 245.0, 0.2  # what is not clipped, and its least share
 _FLAT, _MOST_GAIN = 4.0, 4.0  # variance without a gain; changes of light
 _NEAR = np.ones((3, 3), np.uint8)

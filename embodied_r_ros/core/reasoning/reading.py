@@ -208,9 +208,8 @@ _REPEATED = re.compile(r'\b(?:twice|times|often|again|bigger|smaller|taller|larg
 BEFORE_OR_AFTER, SINCE_START, LEFT_OR_RIGHT = 'before or after', 'since start', 'left or right'
 NEAR, EITHER, LARGEST, EVER = 'near', 'either', 'largest', 'ever'  # what some questions want
 _BEYOND = frozenset({BEFORE_OR_AFTER, EITHER, LARGEST, EVER})
-_NEW_TOOLS = frozenset(
-    {'beside', 'duration', 'happened', 'moved', 'raised'}
-)  # which the compact form does not have
+# Which the compact form does not have.
+_NEW_TOOLS = frozenset({'beside', 'duration', 'happened', 'raised'})
 NO_TOOL = 'I can only tell what was seen, where it is, and how I moved'
 MISREAD = 'the reading '  # begins a doubt where calls of a model do not fit the words
 BEFORE, AFTER = r'\b(?:before|sooner|earlier)\b', r'\b(?:after|later)\b'
@@ -860,7 +859,7 @@ class _Reader:
     def _moved(self) -> Reading:
         if len(self.names) > 1:
             return self._doubt('which thing is meant is not clear')
-        call = self._call('moved', name=''.join(self._words))
+        call = self._call('happened', what='moved', name=''.join(self._words))
         is_still = re.search(r'\b(?:stay\w*|still|kept|keep|same)\b', self.text)
         if self.is_yes_no or (self.names and not self.options):
             return self._made([call], Form.YES_NO, wanted='still' if is_still else 'moved')

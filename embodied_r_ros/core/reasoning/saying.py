@@ -448,7 +448,7 @@ def _short(reading: Reading, result: Result) -> str:
     """The answer in few words."""
     value = result.arguments[0] if reading.kind == 'goal' else result.value
     if isinstance(value, tuple):
-        is_told = result.tool == 'happened' and value
+        is_told = result.tool == 'happened' and value and reading.form is Form.TEXT
         return result.text.rstrip('.') if is_told else _of_list(reading, value)
     if 'bearing_deg' in result.facts and reading.form is Form.PLACE:
         return _place(result, reading)
@@ -652,12 +652,11 @@ def _holds(reading: Reading, result: Result, scene: Scene) -> bool:
         'order': lambda: _is_first(reading.wanted, result),
         'distance': lambda: _is_close(reading, result),
         'visited': lambda: bool(result.value),
-        'happened': lambda: bool(result.value),
+        'happened': lambda: bool(result.value) == (reading.wanted != 'still'),
         'moves': lambda: _did_move(reading.wanted, result),
         'motion': lambda: _did(reading, result),
         'seen': lambda: bool(result.facts['in_view']),
         'beside': lambda: result.value == reading.wanted,
-        'moved': lambda: reading.wanted != 'still',
         'raised': lambda: _is_raised(reading, result),
     }
     if reading.limit and result.tool != 'count':

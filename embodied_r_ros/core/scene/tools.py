@@ -858,25 +858,6 @@ class Scene:
         return Result('beside', (a, b), side, '', text, evidence=self._evidence([*ones, *others]),
                       facts={'bearing_deg': math.copysign(90.0, off)})  # fmt: skip
 
-    def moved(self, name: str = '') -> Result:
-        """Which things moved by themselves while they were in view.
-
-        Args:
-            name: Whether this one did; empty: any.
-        """
-        return self._try('moved', (name,), lambda: self._moved(name))
-
-    def _moved(self, name: str) -> Result:
-        things = self.named(name, gone=True)[1] if name else self.all_things
-        own = [t for t in things if any(s.item.status is ItemStatus.MOVED for s in t.sights)]
-        if not own:
-            msg = f'I did not see {with_article(name or "thing")} move; out of view it may have'
-            raise NotKnownError(msg)
-        labels = tuple(dict.fromkeys(thing.label for thing in own))
-        text = f'While it was in view, {" and ".join(map("the {}".format, labels))} moved.'
-        value = bool(name) or labels
-        return Result('moved', (name,), value, '', text, evidence=self._evidence(own))
-
     def raised(self, among: Sequence[str] = ()) -> Result:
         """What stands above the floor, as on a table or a shelf: the highest first.
 
@@ -915,24 +896,33 @@ class Scene:
         return Result('raised', (', '.join(among),), value, '', text,
                       evidence=self._evidence(own), facts=facts)  # fmt: skip
 
-    def happened(self, what: str = 'all') -> Result:
+    def happened(self, what: str = 'all', name: str = '') -> Result:
         """What happened before the camera: what moved by itself, came or went while it stood.
 
         Args:
             what: 'all', 'moved', 'new' or 'gone'.
+            name: The thing in question; empty: any.
         """
+        return self._try('happened', (what, name), lambda: self._happened(what, name))
+
+    def _happened(self, what: str, name: str) -> Result:
         if len(self.deltas) < 2:
-            return _unknown('happened', (what,), 'I have not looked for long enough')
+            msg = 'I have not looked for long enough'
+            raise NotKnownError(msg)
+        meant = {thing.label for thing in self.named(name, gone=True)[1]} if name else set()
         wanted = {s: word for s, word in _EVENTS.items() if what in {'all', word}}
         told: list[tuple[int, SemanticDelta, str, str]] = []
         for number, delta in enumerate(self.deltas, 1):
             for item in delta.items:
                 is_own = item.status is ItemStatus.MOVED or delta.action == STATIONARY
-                if item.status not in wanted or item.is_doubtful or not is_own:
+                is_meant = not name or item.label in meant
+                if item.status not in wanted or item.is_doubtful or not (is_own and is_meant):
                     continue
                 way = f' {item.moving}' if item.moving else ''
                 words = f'{_DID[wanted[item.status]]}{way}{self._ago(delta.stamp_ns)}'
                 told.append((number, delta, item.label, f'{with_article(item.label)} {words}'))
+        if not told:
+            return self._nothing_happened(what, name)
         last = told[-_MOST_EVENTS:]
         evidence = Evidence(
             (),
@@ -941,12 +931,19 @@ class Scene:
             tuple(delta.stamp_ns for _, delta, _, _ in last),
         )
         labels = tuple(dict.fromkeys(label for _, _, label, _ in reversed(told)))
-        if not told:
-            text = f'I saw nothing {f"that {_DID[what]}" if what in _DID else "happen"}.'
-            return Result('happened', (what,), (), text=text, evidence=self._span(0))
         more = f' ({len(told) - len(last)} earlier)' if len(told) > len(last) else ''
         text = _sentence('; '.join(words for *_, words in reversed(last)) + more)
-        return Result('happened', (what,), labels, text=text, evidence=evidence)
+        value = bool(name) or labels
+        return Result('happened', (what, name), value, text=text, evidence=evidence)
+
+    def _nothing_happened(self, what: str, name: str) -> Result:
+        """That nothing was seen to happen, which only a camera that stood still can say."""
+        if name or any(delta.action != STATIONARY for delta in self.deltas[1:]):
+            msg = f'I did not see that {with_article(name or "thing")} {_DID.get(what, "changed")}'
+            msg += '; out of view it may have'
+            raise NotKnownError(msg)
+        text = f'I saw nothing {f"that {_DID[what]}" if what in _DID else "happen"}.'
+        return Result('happened', (what, name), (), text=text, evidence=self._span(0))
 
     def duration(self) -> Result:
         """How long it is from the first keyframe to the last one."""

@@ -444,6 +444,8 @@ def test_what_moved_came_or_went_before_a_camera_that_stands_is_told() -> None:
     )
     assert scene.happened('moved').text == 'A person moved left 5.0 s ago.'
     assert scene.happened().value == ('chair', 'person')
+    assert scene.happened('moved', 'person').is_known
+    assert not scene.happened('moved', 'chair').is_known
     assert scene.happened('gone').evidence.numbers == (2,)
     assert scene.happened('new').text == 'I saw nothing that appeared.'
     assert not Scene().happened().is_known
@@ -451,5 +453,7 @@ def test_what_moved_came_or_went_before_a_camera_that_stands_is_told() -> None:
 
 def test_what_comes_into_view_of_a_camera_that_moves_did_not_happen() -> None:
     items = (Item('chair', ItemStatus.APPEARED, confidence=0.9),)
-    assert happening(*items, action='turned left 30°').happened().value == ()
+    turning = happening(*items, action='turned left 30°')
+    assert not turning.happened().is_known
+    assert 'I did not see that a thing moved' in turning.happened('moved').text
     assert happening(*items).happened().value == ('chair',)
