@@ -20,7 +20,7 @@ from embodied_r_ros.common.errors import ConfigError, ImageError
 from embodied_r_ros.core.keyframes.alignment import around_cells, cell_centres
 from embodied_r_ros.core.keyframes.relative_pose import possible_poses
 from embodied_r_ros.core.keyframes.tracks import find_corners, follow, TrackedView
-from embodied_r_ros.core.types.geometry import Intrinsics, NS_PER_S, rays_of_pixels
+from embodied_r_ros.core.types.geometry import Intrinsics, NS_PER_S, places_of_pixels
 from embodied_r_ros.core.types.images import decode_image, image_format, pack_mask
 import numpy as np
 
@@ -267,25 +267,24 @@ def _turned_cells(
     if np.count_nonzero(is_there) < _MIN_MATCHES:
         return None
     lens = camera.scaled(*before.size)
-    x1, x2 = (_slopes(lens, places[is_there]) for places in (corners, there))
+    x1, x2 = (
+        places_of_pixels(lens, np.asarray(pixels[is_there], np.float64))
+        for pixels in (corners, there)
+    )
     poses = possible_poses(x1, x2, _TOLERANCE * lens.width / lens.fx)
     if not poses or poses[0].support < max(_MIN_MATCHES, _AGREEING * len(x1)):
         return None
     lens = camera.scaled(*base.size)
-    slopes = _slopes(lens, cell_centres(*base.size).reshape(-1, 2))
+    centres = np.asarray(cell_centres(*base.size).reshape(-1, 2), np.float64)
+    places = places_of_pixels(lens, centres)
     by_x, between, by_y = base.information
     turned: NDArray[np.bool_] = np.maximum(by_x, by_y) > _DETAIL
     for pose in poses:
-        rays = np.column_stack([slopes, np.ones(len(slopes))]) @ pose.rotation.T
-        moved = (rays[:, :2] / np.maximum(rays[:, 2:], 1e-3) - slopes) * lens.fx
+        rays = np.column_stack([places, np.ones(len(places))]) @ pose.rotation.T
+        moved = (rays[:, :2] / np.maximum(rays[:, 2:], 1e-3) - places) * lens.fx
         x, y = moved.T.reshape(2, rows, columns)
         turned &= by_x * x * x + 2 * between * x * y + by_y * y * y > _TURNED_PX**2
     return turned
-
-
-def _slopes(lens: Intrinsics, places: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Places [px] in units of the focal length, without distortion. Shapes (N, 2)."""
-    return -rays_of_pixels(lens, np.asarray(places, np.float64))[:, 1:]
 
 
 def read_mask(path: Path) -> NDArray[np.bool_]:

@@ -29,7 +29,7 @@ from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
     Intrinsics,
     pixels_of_points,
-    rays_of_pixels,
+    places_of_pixels,
     yaw_pitch_roll,
 )
 import numpy as np
@@ -251,7 +251,7 @@ class MotionTracker:
     def _places(self, pixels: NDArray[np.float32]) -> NDArray[np.float64]:
         if not len(pixels):
             return np.zeros((0, 2))
-        return -rays_of_pixels(self._camera, np.asarray(pixels, np.float64))[:, 1:]
+        return places_of_pixels(self._camera, np.asarray(pixels, np.float64))
 
     def _locate(self, previous: Anchor, step: ViewPose) -> bool:
         """Place the newest view; False: nothing explains where it shows the tracks."""

@@ -20,7 +20,7 @@ from embodied_r_ros.core.types.deltas import Motion, MotionSource, ScaleSource
 from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
     Intrinsics,
-    rays_of_pixels,
+    places_of_pixels,
     relative_motion,
     rotation_from_ypr,
     yaw_pitch_roll,
@@ -274,8 +274,8 @@ def normalised_matches(
     earlier: Features, later: Features, pairs: NDArray[np.intp], intrinsics: Intrinsics
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Matched points of both views and their tolerance, in units of the focal length."""
-    first = -rays_of_pixels(intrinsics, earlier.points[pairs[:, 0]])[:, 1:]
-    second = -rays_of_pixels(intrinsics, later.points[pairs[:, 1]])[:, 1:]
+    first = places_of_pixels(intrinsics, earlier.points[pairs[:, 0]])
+    second = places_of_pixels(intrinsics, later.points[pairs[:, 1]])
     return first, second, _TOLERANCE * intrinsics.width / intrinsics.fx
 
 

@@ -31,9 +31,9 @@ from embodied_r_ros.core.perception.egomotion import Features, match_features
 from embodied_r_ros.core.types.deltas import ScaleSource
 from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
+    places_of_pixels,
     Pose,
     quaternion_from_matrix,
-    rays_of_pixels,
     rotation_from_ypr,
 )
 import numpy as np
@@ -108,7 +108,7 @@ class KeyframeWay:
         self._matches.clear()
         places: NDArray[np.float64] = np.zeros((0, 2))
         if len(features.points):
-            places = -rays_of_pixels(intrinsics, features.points)[:, 1:]
+            places = places_of_pixels(intrinsics, features.points)
         none = np.full(len(places), -1, np.intp)
         shot = _Shot(keyframe_id, self._part, _START, features, places, none)
         if not self._place(shot, motion):

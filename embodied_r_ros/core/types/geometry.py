@@ -164,8 +164,8 @@ def relative_motion(earlier: Pose, later: Pose) -> tuple[NDArray[np.float64], ND
     return r0.T @ later.rotation(), r0.T @ offset
 
 
-def rays_of_pixels(intrinsics: Intrinsics, pixels: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Viewing rays of pixels in body axes, straightened and with a depth of 1. Shape (N, 3).
+def places_of_pixels(intrinsics: Intrinsics, pixels: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Pixels without distortion, from the middle and in units of the focal length. Shape (N, 2).
 
     Args:
         intrinsics: Of the camera, with its distortion.
@@ -177,7 +177,17 @@ def rays_of_pixels(intrinsics: Intrinsics, pixels: NDArray[np.float64]) -> NDArr
         straight = cv2.fisheye.undistortPoints(np.asarray(points, np.float64), k, d)
     else:
         straight = cv2.undistortPoints(points, k, d)
-    xy = np.asarray(straight, np.float64).reshape(-1, 2)
+    return np.asarray(straight, np.float64).reshape(-1, 2)
+
+
+def rays_of_pixels(intrinsics: Intrinsics, pixels: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Viewing rays of pixels in body axes, straightened and with a depth of 1. Shape (N, 3).
+
+    Args:
+        intrinsics: Of the camera, with its distortion.
+        pixels: Columns and rows [px]. Shape (N, 2).
+    """
+    xy = places_of_pixels(intrinsics, pixels)
     return np.column_stack([np.ones(len(xy)), -xy])
 
 
