@@ -890,7 +890,9 @@ class _Reader:
         still = re.search(
             r'\b(?:still(?! moving)|stop\w*|stand\w*|stationary|static)\b', self.text
         )
-        is_all = re.search(r'\b(?:at all|around|ever|any)\b', self.text)
+        is_all = re.search(
+            r'\b(?:at all|around|ever|any)\b|^(?:did|ha(?:s|ve)) .*\bmove', self.text
+        )
         call = self._call('motion', what='any' if is_all else 'now')
         if still and re.search(r'\bor\b', self.text):
             return self._made([call], Form.TEXT, open_too=True)

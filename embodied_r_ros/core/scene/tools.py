@@ -921,8 +921,10 @@ class Scene:
                 way = f' {item.moving}' if item.moving else ''
                 words = f'{_DID[wanted[item.status]]}{way}{self._ago(delta.stamp_ns)}'
                 told.append((number, delta, item.label, f'{with_article(item.label)} {words}'))
-        if not told:
-            return self._nothing_happened(what, name)
+        if not told:  # what was not recognised, or out of view, may have
+            msg = f'I did not see that {with_article(name or "thing")} {_DID.get(what, "changed")}'
+            msg += '; out of view, or not recognised, it may have'
+            raise NotKnownError(msg)
         last = told[-_MOST_EVENTS:]
         evidence = Evidence(
             (),
@@ -935,15 +937,6 @@ class Scene:
         text = _sentence('; '.join(words for *_, words in reversed(last)) + more)
         value = bool(name) or labels
         return Result('happened', (what, name), value, text=text, evidence=evidence)
-
-    def _nothing_happened(self, what: str, name: str) -> Result:
-        """That nothing was seen to happen, which only a camera that stood still can say."""
-        if name or any(delta.action != STATIONARY for delta in self.deltas[1:]):
-            msg = f'I did not see that {with_article(name or "thing")} {_DID.get(what, "changed")}'
-            msg += '; out of view it may have'
-            raise NotKnownError(msg)
-        text = f'I saw nothing {f"that {_DID[what]}" if what in _DID else "happen"}.'
-        return Result('happened', (what, name), (), text=text, evidence=self._span(0))
 
     def duration(self) -> Result:
         """How long it is from the first keyframe to the last one."""

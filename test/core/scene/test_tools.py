@@ -447,7 +447,7 @@ def test_what_moved_came_or_went_before_a_camera_that_stands_is_told() -> None:
     assert scene.happened('moved', 'person').is_known
     assert not scene.happened('moved', 'chair').is_known
     assert scene.happened('gone').evidence.numbers == (2,)
-    assert scene.happened('new').text == 'I saw nothing that appeared.'
+    assert not scene.happened('new').is_known  # a cup, perhaps
     assert not Scene().happened().is_known
 
 
