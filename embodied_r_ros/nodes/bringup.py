@@ -97,9 +97,8 @@ _ARGUMENTS = {
     'pose_source': ('', 'where the pose of the camera comes from: odom, tf, or auto'),
     'pose_topic': ('', 'pose of the end effector, for gate and reasoner (`current_pose`)'),
     'profile': (
-        'auto',
-        'model profile (config/models), or the path of a YAML file; auto: the small model where '
-        'it is installed, else tools',
+        'tools',
+        'model profile (config/models), or the path of a YAML file; tools: no model',
     ),
     'model_server_url': ('', "the reasoner's server, if it runs already; nothing is served then"),
     'shadow': (

@@ -13,7 +13,6 @@ import difflib
 from importlib.util import find_spec
 import json
 from pathlib import Path
-import shutil
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ConfigError
@@ -39,7 +38,7 @@ ROLES = ('perceiver', 'reasoner')
 ADAPTERS = 'promoted-'  # how the names of promoted adapters begin at their server
 READER = 'embedded'  # the profile whose small model takes adapters in GGUF
 TOOLS = 'tools'  # the profile without a model
-USUAL = 'auto'  # where nobody names a profile: the reader where it is installed, else no model
+_AUTO = 'auto'  # the name for TOOLS in the release before
 LLAMA = 'llama-server'
 _SHARE, _PACKAGE = 'share:', 'package:'
 # What serves a folder of a model for transformers where a profile has llama.cpp.
@@ -312,20 +311,6 @@ def load_profile(name: str) -> Profile:
         raise ConfigError(msg) from None
 
 
-def usual_profile() -> str:
-    """The profile where nobody names one: that of the reader where it is installed, else no model.
-
-    Raises:
-        ConfigError: No profiles are installed.
-    """
-    reasoner = load_profile(READER).servers['reasoner']
-    try:
-        reasoner.filled_command()
-    except ConfigError:
-        return TOOLS
-    return READER if shutil.which(LLAMA) or find_spec('xllamacpp') else TOOLS
-
-
 def reasoner_config(model: str = '', profile: str = '', **given: Any) -> ReasonerConfig:
     """How a model is asked: as its profile says, but for what is given.
 
@@ -451,7 +436,7 @@ def _path_of(name: str) -> Path:
 def _profile_path(name: str) -> Path:
     if name.endswith(('.yaml', '.yml')) or '/' in name:
         return Path(name).expanduser()
-    name = usual_profile() if name == USUAL else name
+    name = TOOLS if name == _AUTO else name
     names = profile_names()
     if name not in names:
         near = difflib.get_close_matches(name, names, n=1)
