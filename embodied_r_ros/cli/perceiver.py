@@ -55,10 +55,8 @@ def add_perceiver_arguments(
     parser.add_argument(
         '--perceiver',
         choices=('auto', 'recorded', 'classical', 'detector', 'vlm', 'fused'),
-        help='which perceiver to use; recorded: the deltas of the bag; fused: vlm and '
-        'detector, each thing once; auto: what is there of a server that is given (chat.url, '
-        'profile) and a detector that is given (detector.model) or fetched, else classical; '
-        f'default: {default}',
+        help='recorded: the deltas of the bag; fused: vlm and detector together; auto: those of '
+        f'vlm and detector that are given or fetched, else classical; default: {default}',
     )
     parser.add_argument('--profile', metavar='NAME', help=profile)
 

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes docs/reference.md from what nodes, settings, launch files and verbs declare.
+
+Run `.venv/bin/python test/reference.py > docs/reference.md` after a change of any of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+from collections import defaultdict
+from importlib import import_module
+import inspect
+import math
+from pathlib import Path
+import re
+import sys
+import tempfile
+from types import ModuleType
+from typing import Any, TYPE_CHECKING
+from unittest.mock import MagicMock, patch
+
+from embodied_r_ros.cli.main import _parse, VERBS
+from embodied_r_ros.common.settings import setting_infos
+from embodied_r_ros.nodes import question_server, topics
+from embodied_r_ros.nodes.node_base import ManagedNode, StartConfig
+from embodied_r_ros.nodes.parameters import NOT_TUNED
+import rclpy
+from rclpy.context import Context
+from rclpy.parameter import Parameter
+from rclpy.qos import DurabilityPolicy, ReliabilityPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+ROOT = Path(__file__).resolve().parent.parent
+PARTS = """# Reference
+
+What the code declares, written by `.venv/bin/python test/reference.py`; a test compares.
+[Topics](#topics) · [services and actions](#services-and-actions) · [parameters](#parameters) ·
+[launch arguments](#launch-arguments) · [verbs](#verbs) · [settings](#settings)
+
+## Topics
+
+Names without `/` are relative to the namespace. Every node also publishes `/diagnostics`. Types without a package are of `embodied_r_msgs`.
+Latched: reliable and transient local. Parameters `qos_overrides` change the quality of service.
+
+{topics}
+
+## Services and actions
+
+{services}
+
+## Parameters
+
+Every node also has `autostart` and `autostart_retry_s`.
+
+{parameters}
+
+## Launch arguments
+
+Of `embodied_r.launch.py`.
+
+{launch}
+
+## Verbs
+
+{verbs}
+
+## Settings
+
+`GROUP.NAME` is a parameter of the nodes that are named, and `--set GROUP.NAME=VALUE` of the verbs.
+Those with * are no parameters: `--set` or a model profile gives them.
+
+{settings}
+"""
+# What nodes need to offer all that they have.
+GIVEN = {
+    'profile': 'tools', 'perceiver': 'classical', 'detections.listen': True,
+    'reasoner.show_image': True, 'bag': str(ROOT / 'samples/indoor/episode_00000'),
+    'images': 'compressed', 'min_free_mb': 0, 'workspace_frame': 'map', 'max_step_m': 1.0,
+    'workspace_max': [1.0, 1.0, 1.0], 'shadow.server': 'http://127.0.0.1:9',
+}  # fmt: skip
+
+
+def reference() -> str:
+    """The page."""
+    nodes = {name: _class_of(name) for name in _literal('setup.py', 'nodes')}
+    verbs = list(_verbs())
+    users: dict[tuple[str, str, type[Any]], list[str]] = defaultdict(list)
+    for name, node in nodes.items():
+        for kind, prefix in node.groups.items():
+            users[prefix, kind.__module__, kind].append(f'`{name}`')
+    for name, _, groups in verbs:
+        for prefix, kind in groups.items():
+            users[prefix, kind.__module__, kind].append(f'`{name}`')
+    heard, served = _graph(nodes)
+    return PARTS.format(
+        topics=_table('topic | type | from | to | QoS', heard),
+        services=_table('name | type | node | what', served),
+        parameters='\n\n'.join(_parameters(name, node) for name, node in nodes.items()),
+        launch=_table('argument | default | meaning', _launch_rows()),
+        verbs='\n\n'.join(_verb(*verb) for verb in verbs),
+        settings='\n\n'.join(
+            f'### {each[0]}\n\nOf {", ".join(users[each])}.\n\n{_settings(each[0], each[2])}'
+            for each in sorted(users, key=lambda each: each[:2])
+            if each[0]
+        ),
+    )
+
+
+def _table(head: str, rows: Iterable[Iterable[str]]) -> str:
+    lines = ['| ' + ' | '.join(cell.replace('|', '\\|') for cell in row) + ' |' for row in rows]
+    return '\n'.join([f'| {head} |', '|---' * (head.count('|') + 1) + '|', *lines])
+
+
+def _literal(file: str, name: str) -> Any:
+    """A constant of a file that is not imported."""
+    for node in ast.parse((ROOT / file).read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+            return ast.literal_eval(node.value)
+    raise LookupError(name)
+
+
+def _class_of(name: str) -> type[ManagedNode]:
+    module = import_module(f'embodied_r_ros.nodes.{name}')
+    classes = [each for each in vars(module).values() if inspect.isclass(each)]
+    [node] = [
+        each
+        for each in classes
+        if issubclass(each, ManagedNode) and each.__module__ == module.__name__
+    ]
+    return node
+
+
+def _sentence(text: str) -> str:
+    return f'{text[:1].upper()}{text[1:]}.'
+
+
+def _value(default: Any) -> str:
+    if isinstance(default, tuple):
+        return ', '.join(map(_value, default))
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, float):
+        return 'pi' if default == math.pi else f'{default:g}'
+    return str(default)
+
+
+def _settings(prefix: str, *kinds: type[Any]) -> str:
+    hidden, rows = NOT_TUNED.get(prefix, '').split(), []
+    for kind in kinds:
+        for name, info in setting_infos(kind).items():
+            allowed = ', '.join(info.choices)
+            if info.minimum is not None and info.maximum is not None:
+                allowed = f'{_value(info.minimum)} to {_value(info.maximum)}'
+            mark = ' *' if name in hidden else ''
+            if prefix or not mark:
+                text = info.description + (f' ({allowed})' if allowed else '')
+                rows.append((f'`{name}`{mark}', _value(getattr(kind(), name)), text))
+    return _table('name | default | meaning', rows)
+
+
+def _parameters(name: str, node: type[ManagedNode]) -> str:
+    groups = ', '.join(sorted({f'[{p}](#{p})' for p in node.groups.values() if p}))
+    about = (import_module(node.__module__).__doc__ or '').partition(': ')[2].partition('.')[0]
+    text = f'### {name}\n\n{_sentence(about)}' + (
+        f' With the settings {groups}.' if groups else ''
+    )
+    own = [kind for kind, prefix in node.groups.items() if not prefix and kind is not StartConfig]
+    is_twin = node.__base__ is not ManagedNode  # of another node, whose parameters it has
+    return f'{text} Parameters as above.' if is_twin else f'{text}\n\n{_settings("", *own)}'
+
+
+def _launch_rows() -> list[tuple[str, str, str]]:
+    arguments = _literal('embodied_r_ros/nodes/bringup.py', '_ARGUMENTS')
+    return [(f'`{name}`', *about) for name, about in arguments.items()]
+
+
+def _verbs() -> Iterator[tuple[str, Any, dict[str, type[Any]]]]:
+    """Each verb with its parser and the groups of settings that it takes."""
+    for verb in VERBS:
+        with patch.object(argparse.ArgumentParser, 'parse_args', lambda parser, _: parser):
+            parser: Any = _parse([verb])
+        yield from _leaves(verb, parser._subparsers._group_actions[0].choices[verb])
+
+
+def _leaves(name: str, parser: Any) -> Iterator[tuple[str, Any, dict[str, type[Any]]]]:
+    if parser._subparsers:
+        for word, inner in parser._subparsers._group_actions[0].choices.items():
+            yield from _leaves(f'{name} {word}', inner)
+    else:
+        option = parser._option_string_actions.get('--set')
+        yield name, parser, option.type.args[0] if option else {}
+
+
+def _verb(name: str, parser: Any, groups: dict[str, type[Any]]) -> str:
+    words, lines = [name], []
+    for action in parser._actions:
+        if action.dest == 'help' or '--set' in action.option_strings:
+            continue
+        choices = '{' + ','.join(map(str, action.choices)) + '}' if action.choices else ''
+        value = '' if action.nargs == 0 else str(action.metavar or choices or action.dest.upper())
+        label = f'{", ".join(action.option_strings)} {value}'.strip()
+        words += [label] if action.required else []
+        lines.append(f'- `{label}`: {(action.help or "") % {**vars(action), "prog": ""}}')
+    lines += [f'- `--set` of {", ".join(groups)}'] if groups else []
+    return f'### {" ".join(words)}\n\n{_sentence(parser.description)}\n\n' + '\n'.join(lines)
+
+
+def _graph(nodes: dict[str, type[ManagedNode]]) -> tuple[list[tuple[str, ...]], ...]:
+    """The topics and services that nodes make while they are configured and activated."""
+    ends: dict[tuple[str, ...], tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+    qos: dict[tuple[str, ...], str] = {}
+    served: list[tuple[str, ...]] = []
+    running = ''
+
+    def note(side: int, kind: type[Any], topic: str, profile: Any) -> MagicMock:
+        is_global = topic.startswith(('/tf', '/clock'))
+        kind_name = f'{kind.__module__.partition(".")[0]}/{kind.__name__}'
+        key = topic if is_global else topic.lstrip('/'), kind_name.removeprefix('embodied_r_msgs/')
+        is_latched = profile.durability == DurabilityPolicy.TRANSIENT_LOCAL
+        is_reliable = profile.reliability == ReliabilityPolicy.RELIABLE
+        text = 'latched' if is_latched else 'reliable' if is_reliable else 'best effort'
+        if running != 'bag_player' or is_global:  # whose other topics are those of the bag
+            qos.setdefault(key, f'{text}, {profile.depth}')
+            ends[key][side].extend([] if running in ends[key][side] else [running])
+        return MagicMock()
+
+    def serve(kind: type[Any], name: str) -> MagicMock:
+        what = kind.__module__.split('.')[1]
+        file = ROOT / 'embodied_r_msgs' / what / f'{kind.__name__}.{what}'
+        text = file.read_text().replace('\n# ', ' ') if file.is_file() else ''
+        about = re.match(r'# (.*?)[.:](?:\s|$)', text)
+        is_action = ', action' if what == 'action' else ''
+        served.append((f'`{name}`', kind.__name__ + is_action, running, about[1] if about else ''))
+        return MagicMock()
+
+    rclpy.init(context=(context := Context()), domain_id=93)
+    packages = 'tf2_msgs.msg', 'vision_msgs.msg', 'visualization_msgs.msg'
+    with (
+        patch.dict(sys.modules, {name: _Messages(name) for name in packages}),
+        patch.object(ManagedNode, 'publisher', lambda _, *call: note(0, *call)),
+        patch.object(ManagedNode, 'subscribe', lambda _, k, t, __, p, **___: note(1, k, t, p)),
+        patch.object(ManagedNode, 'serve', lambda _, kind, name, *__: serve(kind, name)),
+        patch.object(
+            question_server, 'ActionServer', lambda _, k, name, *__, **___: serve(k, name)
+        ),
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        topics.message_class.cache_clear()
+        for running, kind in nodes.items():  # noqa: B007 - the functions above read it
+            _run(kind, context, {**GIVEN, 'bag_dir': folder})
+    topics.message_class.cache_clear()
+    rclpy.shutdown(context=context)
+    rows = [(f'`{key[0]}`', key[1], *map(', '.join, ends[key]), qos[key]) for key in sorted(ends)]
+    return rows, sorted(served)
+
+
+def _run(kind: Any, context: Context, given: dict[str, Any]) -> None:
+    """Configure and activate a node with those of the parameters that it has."""
+    names = {
+        f'{prefix}.{field}' if prefix else field
+        for each, prefix in kind.groups.items()
+        for field in setting_infos(each)
+    }
+    overrides = [Parameter(name, value=value) for name, value in given.items() if name in names]
+    node = kind(context=context, parameter_overrides=overrides)
+    node._configure()
+    node.activate()
+    node.while_active.close()
+    node.while_configured.close()
+    node.destroy_node()
+
+
+class _Messages(ModuleType):
+    """Stands for the messages of a package that may not be installed."""
+
+    def __getattr__(self, name: str) -> type[Any]:
+        if name.startswith('_'):
+            raise AttributeError(name)
+        return type(name, (MagicMock,), {'__module__': self.__name__})
+
+
+if __name__ == '__main__':
+    sys.stdout.write(reference())
