@@ -42,7 +42,8 @@ What the code declares, written by `.venv/bin/python test/reference.py`; a test 
 
 ## Topics
 
-Names without `/` are relative to the namespace. Every node also publishes `/diagnostics`. Types without a package are of `embodied_r_msgs`.
+Names without `/` are relative to the namespace. Every node also publishes `/diagnostics`.
+Types without a package are of `embodied_r_msgs`.
 Latched: reliable and transient local. Parameters `qos_overrides` change the quality of service.
 
 {topics}

@@ -143,13 +143,13 @@ class StandingTask:
             self.unanswered += not proposal_id
 
     def note_acceptance(self, proposal_id: str, position: Position, now_ns: int) -> None:
-        """Take that the gate let a proposal through."""
+        """Note that the gate accepted a proposal."""
         if proposal_id and proposal_id == self._id and self._phase is _Phase.PROPOSED:
             self._phase, self._since_ns = _Phase.ACCEPTED, now_ns
             self._target, self._near_ns = position, None
 
     def note_refusal(self, proposal_id: str, now_ns: int) -> None:
-        """Take that the gate refused a proposal."""
+        """Note that the gate refused a proposal."""
         if proposal_id and proposal_id == self._id and self._phase is _Phase.PROPOSED:
             self._phase, self._since_ns = _Phase.FREE, now_ns
 

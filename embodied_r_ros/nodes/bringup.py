@@ -532,7 +532,7 @@ class NodeWatch:
     def _note_exit(
         self, node: LifecycleNode, event: ProcessExited, context: LaunchContext
     ) -> list[LaunchDescriptionEntity]:
-        """Take that a process ended; without a node left the launch ends.
+        """Note that a process ended; the launch ends with the last node.
 
         Raises:
             RuntimeError: One has died, and the launch ends. It is the only way to exit with 1.

@@ -273,7 +273,7 @@ class ManagedNode(LifecycleNode):
             self.get_logger().warning(text + again)
 
     def note_failure(self, error: Exception) -> None:
-        """Take that a callback raised what it should not have."""
+        """Count an exception of a callback, for `/diagnostics`."""
         self._failures.tick()
         self._last_failure = f'{type(error).__name__}: {" ".join(str(error).split())}'
 

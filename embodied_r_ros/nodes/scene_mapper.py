@@ -77,7 +77,7 @@ class SceneMapper:
         """Load the map, if there is one, and offer what it knows while the node is configured.
 
         Raises:
-            InputError: The folder holds a map that cannot be gone on with.
+            InputError: The map in the folder cannot be read.
         """
         self._node, self._config, self._limits = node, config, limits
         self._folder = Path(config.map_dir).expanduser() if config.map_dir else None

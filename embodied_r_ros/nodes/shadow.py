@@ -71,7 +71,7 @@ class ShadowOfReasoner:
             self._shadow.offer(answer, question.shown.image if question.shown else None, scene)
 
     def give_way(self) -> None:
-        """Take that somebody asks a question."""
+        """Make way for a question that somebody asks."""
         if self._shadow:
             self._shadow.give_way()
 

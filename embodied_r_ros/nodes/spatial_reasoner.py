@@ -233,7 +233,7 @@ class SpatialReasoner(ManagedNode):
         Raises:
             ModelError: The model server is not reachable.
             ConfigError: The profile or the token cannot be used.
-            InputError: `map_dir` holds a map that cannot be gone on with.
+            InputError: The map in `map_dir` cannot be read.
         """
         self._images = NewestImage()
         self._keypoints = _KEYPOINTS.KeypointServer(self, self._images, self._run_id)

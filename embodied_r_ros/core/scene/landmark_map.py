@@ -491,7 +491,7 @@ def load_map(folder: Path, config: MapConfig | None = None) -> LandmarkMap:
             return LandmarkMap(config)
         return LandmarkMap.from_json(json.loads(path.read_text(encoding='utf-8')), config)
     except (OSError, ValueError, RecursionError) as error:
-        msg = f'{path} is no map that can be gone on with: {error}'
+        msg = f'{path} is not a readable map: {error}'
         raise InputError(msg) from None
 
 

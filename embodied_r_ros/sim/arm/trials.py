@@ -73,7 +73,7 @@ class Chooser(ABC):
         """Choose a candidate."""
 
     def note_arrival(self, position: Position, *, closed: bool) -> None:  # noqa: B027 - most do not care
-        """Take that the tool is at a keypoint now [m]."""
+        """Record the position of the tool at a keypoint [m]."""
 
 
 class RandomChooser(Chooser):
