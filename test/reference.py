@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ast
-from collections import defaultdict
+from collections import Counter, defaultdict
 from importlib import import_module
 import inspect
 import math
@@ -24,7 +24,7 @@ from embodied_r_ros.cli.main import _parse, VERBS
 from embodied_r_ros.common.settings import setting_infos
 from embodied_r_ros.nodes import question_server, topics
 from embodied_r_ros.nodes.node_base import ManagedNode, StartConfig
-from embodied_r_ros.nodes.parameters import NOT_TUNED
+from embodied_r_ros.nodes.parameters import _OF_PROFILES, NOT_TUNED
 import rclpy
 from rclpy.context import Context
 from rclpy.parameter import Parameter
@@ -101,10 +101,10 @@ def reference() -> str:
         services=_table('name | type | node | what', served),
         parameters='\n\n'.join(_parameters(name, node) for name, node in nodes.items()),
         launch=_table('argument | default | meaning', _launch_rows()),
-        verbs='\n\n'.join(_verb(*verb) for verb in verbs),
+        verbs='\n\n'.join(_sections_of(verbs)),
         settings='\n\n'.join(
-            f'### {each[0]}\n\nOf {", ".join(users[each])}.\n\n{_settings(each[0], each[2])}'
-            for each in sorted(users, key=lambda each: each[:2])
+            _group(*each, users[each])
+            for each in sorted(users, key=lambda one: one[:2])
             if each[0]
         ),
     )
@@ -148,7 +148,7 @@ def _value(default: Any) -> str:
     return str(default)
 
 
-def _settings(prefix: str, *kinds: type[Any]) -> str:
+def _settings(prefix: str, *kinds: type[Any], is_given: bool = False) -> str:
     hidden, rows = NOT_TUNED.get(prefix, '').split(), []
     for kind in kinds:
         for name, info in setting_infos(kind).items():
@@ -156,10 +156,21 @@ def _settings(prefix: str, *kinds: type[Any]) -> str:
             if info.minimum is not None and info.maximum is not None:
                 allowed = f'{_value(info.minimum)} to {_value(info.maximum)}'
             mark = ' *' if name in hidden else ''
-            if prefix or not mark:
-                text = info.description + (f' ({allowed})' if allowed else '')
+            if not mark or is_given:
+                is_told = info.choices and all(each in info.description for each in info.choices)
+                text = info.description + (f' ({allowed})' if allowed and not is_told else '')
                 rows.append((f'`{name}`{mark}', _value(getattr(kind(), name)), text))
     return _table('name | default | meaning', rows)
+
+
+def _group(prefix: str, _: str, kind: type[Any], users: list[str]) -> str:
+    # A setting that is no parameter can be given where a verb or a profile has the group.
+    is_given = prefix in _OF_PROFILES or any(
+        name.strip('`').partition(' ')[0] in VERBS for name in users
+    )
+    return (
+        f'### {prefix}\n\nOf {", ".join(users)}.\n\n{_settings(prefix, kind, is_given=is_given)}'
+    )
 
 
 def _parameters(name: str, node: type[ManagedNode]) -> str:
@@ -195,18 +206,41 @@ def _leaves(name: str, parser: Any) -> Iterator[tuple[str, Any, dict[str, type[A
         yield name, parser, option.type.args[0] if option else {}
 
 
-def _verb(name: str, parser: Any, groups: dict[str, type[Any]]) -> str:
-    words, lines = [name], []
-    for action in parser._actions:
-        if action.dest == 'help' or '--set' in action.option_strings:
-            continue
-        choices = '{' + ','.join(map(str, action.choices)) + '}' if action.choices else ''
-        value = '' if action.nargs == 0 else str(action.metavar or choices or action.dest.upper())
-        label = f'{", ".join(action.option_strings)} {value}'.strip()
-        words += [label] if action.required else []
-        lines.append(f'- `{label}`: {(action.help or "") % {**vars(action), "prog": ""}}')
-    lines += [f'- `--set` of {", ".join(groups)}'] if groups else []
-    return f'### {" ".join(words)}\n\n{_sentence(parser.description)}\n\n' + '\n'.join(lines)
+def _sections_of(verbs: list[tuple[str, Any, dict[str, type[Any]]]]) -> Iterator[str]:
+    """What options of several verbs do, then each verb with its options."""
+    listed = {name: [_option(each) for each in _told(parser)] for name, parser, _ in verbs}
+    counts = Counter(each for options in listed.values() for each in options)
+    common = {each for each, count in counts.items() if count > 2}
+    yield '\n'.join(
+        ['Of several verbs:\n', *(f'- `{name}`: {about}' for name, about in sorted(common))]
+    )
+    for name, parser, groups in verbs:
+        words = [name, *(_option(each)[0] for each in _told(parser) if each.required)]
+        shared = [f'`{each[0]}`' for each in listed[name] if each in common]
+        shared += [f'`--set` of {", ".join(groups)}'] if groups else []
+        lines = [
+            f'- `{label}`: {about}'
+            for label, about in listed[name]
+            if (label, about) not in common
+        ]
+        lines += [f'- {"; ".join(shared)}'] if shared else []
+        yield f'### {" ".join(words)}\n\n{_sentence(parser.description)}\n\n' + '\n'.join(lines)
+
+
+def _told(parser: Any) -> list[Any]:
+    return [
+        each
+        for each in parser._actions
+        if each.dest not in {'help', 'settings'} or each.option_strings[0] not in {'-h', '--set'}
+    ]
+
+
+def _option(action: Any) -> tuple[str, str]:
+    """How an option is written, and what it does."""
+    choices = '{' + ','.join(map(str, action.choices)) + '}' if action.choices else ''
+    value = '' if action.nargs == 0 else str(action.metavar or choices or action.dest.upper())
+    label = f'{", ".join(action.option_strings)} {value}'.strip()
+    return label, (action.help or '') % {**vars(action), 'prog': ''}
 
 
 def _graph(nodes: dict[str, type[ManagedNode]]) -> tuple[list[tuple[str, ...]], ...]:

@@ -84,8 +84,7 @@ _ARGUMENTS = {
     'camera_info_topic': ('', 'camera_info of that image, likewise'),
     'depth_topic': (
         '',
-        'base name of the depth that is registered to that image, likewise, such as '
-        '/camera/aligned_depth_to_color/image_raw',
+        'registered depth, such as /camera/aligned_depth_to_color/image_raw',
     ),
     'depth_transport': ('', 'raw, compressedDepth, compressed, or none'),
     'detections_topic': (

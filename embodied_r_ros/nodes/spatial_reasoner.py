@@ -146,8 +146,7 @@ class ReasonerNodeConfig(Settings):
 
     profile: str = setting(
         '',
-        'model profile whose reasoner is asked, with its reasoner.* where none are given here; '
-        'empty: the server of chat.*',
+        'model profile that answers, with its settings reasoner.*; empty: the server of chat.*',
         read_only=True,
     )
     secondary: str = setting(

@@ -263,8 +263,7 @@ class GateConfig(Settings):
     )
     step_from: str = setting(
         'pose',
-        'where a step begins: pose (`current_pose`), or accepted (the keypoint accepted last; the '
-        'first step begins at the pose)',
+        'where a step begins: at the pose (`current_pose`), or at what was accepted last',
         choices=('pose', 'accepted'),
     )
     tool_frame: str = setting(
