@@ -54,7 +54,8 @@ Latched: reliable and transient local. Parameters `qos_overrides` change the qua
 
 ## Parameters
 
-Every node also has `autostart` and `autostart_retry_s`.
+Every node also has `autostart` and `autostart_retry_s`. Behind `=` stands the default;
+without one it is empty.
 
 {parameters}
 
@@ -100,7 +101,7 @@ def reference() -> str:
         topics=_table('topic | type | from | to | QoS', heard),
         services=_table('name | type | node | what', served),
         parameters='\n\n'.join(_parameters(name, node) for name, node in nodes.items()),
-        launch=_table('argument | default | meaning', _launch_rows()),
+        launch='\n'.join(_launch_rows()),
         verbs='\n\n'.join(_sections_of(verbs)),
         settings='\n\n'.join(
             _group(*each, users[each])
@@ -155,12 +156,13 @@ def _settings(prefix: str, *kinds: type[Any], is_given: bool = False) -> str:
             allowed = ', '.join(info.choices)
             if info.minimum is not None and info.maximum is not None:
                 allowed = f'{_value(info.minimum)} to {_value(info.maximum)}'
-            mark = ' *' if name in hidden else ''
+            mark = '*' if name in hidden else ''
             if not mark or is_given:
                 is_told = info.choices and all(each in info.description for each in info.choices)
                 text = info.description + (f' ({allowed})' if allowed and not is_told else '')
-                rows.append((f'`{name}`{mark}', _value(getattr(kind(), name)), text))
-    return _table('name | default | meaning', rows)
+                default = _value(getattr(kind(), name))
+                rows.append(f'- `{name}{"=" * bool(default)}{default}`{mark}: {text}')
+    return '\n'.join(rows)
 
 
 def _group(prefix: str, _: str, kind: type[Any], users: list[str]) -> str:
@@ -174,7 +176,7 @@ def _group(prefix: str, _: str, kind: type[Any], users: list[str]) -> str:
 
 
 def _parameters(name: str, node: type[ManagedNode]) -> str:
-    groups = ', '.join(sorted({f'[{p}](#{p})' for p in node.groups.values() if p}))
+    groups = ', '.join(sorted({f'`{p}`' for p in node.groups.values() if p}))
     about = (import_module(node.__module__).__doc__ or '').partition(': ')[2].partition('.')[0]
     text = f'### {name}\n\n{_sentence(about)}' + (
         f' With the settings {groups}.' if groups else ''
@@ -184,9 +186,12 @@ def _parameters(name: str, node: type[ManagedNode]) -> str:
     return f'{text} Parameters as above.' if is_twin else f'{text}\n\n{_settings("", *own)}'
 
 
-def _launch_rows() -> list[tuple[str, str, str]]:
+def _launch_rows() -> list[str]:
     arguments = _literal('embodied_r_ros/nodes/bringup.py', '_ARGUMENTS')
-    return [(f'`{name}`', *about) for name, about in arguments.items()]
+    return [
+        f'- `{name}{"=" * bool(default)}{default}`: {about}'
+        for name, (default, about) in arguments.items()
+    ]
 
 
 def _verbs() -> Iterator[tuple[str, Any, dict[str, type[Any]]]]:

@@ -55,8 +55,10 @@ def add_perceiver_arguments(
     parser.add_argument(
         '--perceiver',
         choices=('auto', 'recorded', 'classical', 'detector', 'vlm', 'fused'),
-        help='recorded: the deltas of the bag; fused: vlm and detector together; auto: those of '
-        f'vlm and detector that are given or fetched, else classical; default: {default}',
+        metavar='KIND',
+        help='classical, detector, vlm, fused (vlm and detector together), recorded (as in the '
+        'bag), or auto (of vlm and detector what is given or fetched, else classical); '
+        f'default: {default}',
     )
     parser.add_argument('--profile', metavar='NAME', help=profile)
 
