@@ -33,6 +33,7 @@ from rclpy.qos import DurabilityPolicy, ReliabilityPolicy
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+_DEPTH = 10  # of most topics
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = """# Reference
 
@@ -44,7 +45,8 @@ What the code declares, written by `.venv/bin/python test/reference.py`; a test 
 
 Names without `/` are relative to the namespace. Every node also publishes `/diagnostics`.
 Types without a package are of `embodied_r_msgs`.
-Latched: reliable and transient local. Parameters `qos_overrides` change the quality of service.
+Reliable, depth 10, unless QoS says otherwise; latched is transient local too. Parameters
+`qos_overrides` change it.
 
 {topics}
 
@@ -259,11 +261,8 @@ def _graph(nodes: dict[str, type[ManagedNode]]) -> tuple[list[tuple[str, ...]], 
         is_global = topic.startswith(('/tf', '/clock'))
         kind_name = f'{kind.__module__.partition(".")[0]}/{kind.__name__}'
         key = topic if is_global else topic.lstrip('/'), kind_name.removeprefix('embodied_r_msgs/')
-        is_latched = profile.durability == DurabilityPolicy.TRANSIENT_LOCAL
-        is_reliable = profile.reliability == ReliabilityPolicy.RELIABLE
-        text = 'latched' if is_latched else 'reliable' if is_reliable else 'best effort'
         if running != 'bag_player' or is_global:  # whose other topics are those of the bag
-            qos.setdefault(key, f'{text}, {profile.depth}')
+            qos.setdefault(key, _qos(profile))
             ends[key][side].extend([] if running in ends[key][side] else [running])
         return MagicMock()
 
@@ -295,6 +294,14 @@ def _graph(nodes: dict[str, type[ManagedNode]]) -> tuple[list[tuple[str, ...]], 
     rclpy.shutdown(context=context)
     rows = [(f'`{key[0]}`', key[1], *map(', '.join, ends[key]), qos[key]) for key in sorted(ends)]
     return rows, sorted(served)
+
+
+def _qos(profile: Any) -> str:
+    is_latched = profile.durability == DurabilityPolicy.TRANSIENT_LOCAL
+    is_reliable = profile.reliability == ReliabilityPolicy.RELIABLE
+    text = 'latched' if is_latched else '' if is_reliable else 'best effort'
+    depth = f'depth {profile.depth}' if profile.depth != _DEPTH else ''
+    return ', '.join(filter(None, (text, depth)))
 
 
 def _run(kind: Any, context: Context, given: dict[str, Any]) -> None:

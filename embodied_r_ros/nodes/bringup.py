@@ -73,8 +73,7 @@ _ARGUMENTS = {
     'prefix': ('', 'put before each node\'s command, such as "nice -n 5" or "taskset -c 2"'),
     'cameras': (
         '',
-        'namespaces of several cameras, such as front,rear, each with an extractor; empty: one '
-        'camera, without a namespace of its own',
+        'namespaces of several cameras, such as front,rear; empty: one camera without any',
     ),
     'image_topic': (
         '',
@@ -103,8 +102,7 @@ _ARGUMENTS = {
     'model_server_url': ('', "the reasoner's server, if it runs already; nothing is served then"),
     'shadow': (
         '',
-        'candidate that answers the same questions unseen (`shadow_answer`): URL of its model '
-        'server, or a profile; empty: none',
+        'candidate that answers too, unseen (`shadow_answer`): a URL or a profile; empty: none',
     ),
     'serve_models': ('true', 'start the model servers of the profile'),
     'gate': ('true', 'start the gate that keypoint proposals pass before anything acts'),

@@ -56,8 +56,7 @@ class SceneMapperConfig(Settings):
 
     map_dir: str = setting(
         '',
-        'folder in which the scene map is kept, and found again after a restart; empty: it is '
-        'kept in memory alone',
+        'folder that keeps the scene map over a restart; empty: none',
         read_only=True,
     )
     map_save_s: float = setting(
@@ -65,7 +64,7 @@ class SceneMapperConfig(Settings):
     )
     goal_standoff_m: float = setting(
         0.6,
-        'distance to the edge of a thing that an order to go there is for (`goal_proposal`) [m]',
+        'distance from the edge of a thing to the goal before it (`goal_proposal`) [m]',
         between=(0.05, 10),
     )
 

@@ -138,8 +138,7 @@ class PerceiverConfig(Settings):
     )
     profile: str = setting(
         '',
-        'model profile whose perceiver is asked, with its vlm.* and worker.* settings; empty: the '
-        'server of chat.*',
+        'model profile that perceives, with its vlm.* and worker.*; empty: the server of chat.*',
         read_only=True,
     )
     secondary: str = setting(
@@ -150,7 +149,7 @@ class PerceiverConfig(Settings):
     )
     stand_in: bool = setting(
         True,
-        'the detector, or else the classical perceiver, stands in where all models fail',
+        'the detector, else the classical perceiver, stands in where all models fail',
         read_only=True,
     )
     focus_deadline_s: float = setting(

@@ -151,8 +151,7 @@ class ReasonerNodeConfig(Settings):
     )
     secondary: str = setting(
         '',
-        'what answers where the model fails: URL of a model server, or a profile with a reasoner; '
-        'empty: nothing',
+        'answers where the model fails: a URL or a profile; empty: none',
         read_only=True,
     )
     local: str = setting(

@@ -51,8 +51,7 @@ class ChatConfig(Settings):
     )
     headers: tuple[str, ...] = setting(
         ('',),
-        'further headers, NAME: VALUE, in which $VARIABLE stands for that environment variable; '
-        'an empty one is none',
+        'further headers, NAME: VALUE, with $VARIABLE of the environment; empty: none',
     )
     query: tuple[str, ...] = setting(
         ('',), 'what is added to every URL, NAME=VALUE; an empty one is nothing'

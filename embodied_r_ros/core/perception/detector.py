@@ -74,8 +74,8 @@ class DetectorConfig(Settings):
     )
     threshold: float = setting(
         0.0,
-        'score from which on a name is sure; below, it is doubtful; 0: as was measured for its '
-        'class and kind of network, else 0.4',
+        'score from which a name is sure, and not doubtful; 0: as measured for its class and '
+        'network, else 0.4',
         between=(0, 1),
     )
     unnamed: bool = setting(

@@ -291,7 +291,7 @@ class GateConfig(Settings):
     )
     degraded: bool = setting(
         False,
-        'take proposals of a fallback, from observations of one, or with failed ones in between',
+        'take what a fallback proposed or perceived, or what follows failed perception',
     )
     max_rate_hz: float = setting(
         1.0, 'keypoints are accepted at most this often [Hz]', between=(0.001, 1000)

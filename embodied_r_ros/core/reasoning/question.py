@@ -50,8 +50,7 @@ class ReasonerConfig(Settings):
     )
     least_confidence: float = setting(
         0.6,
-        'of a model that writes calls: how probable its calls must be where the reader without a '
-        'model does not read the question',
+        'least probability of calls where the reader without a model does not read the question',
         between=(0, 1),
     )
     tools: bool = setting(
