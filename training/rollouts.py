@@ -133,7 +133,7 @@ def _add_samples(args: argparse.Namespace) -> None:
 
 @contextmanager
 def _appended(path: Path) -> Iterator[TextIO]:
-    """A file to go on in, with its folder.
+    """A file to continue, with its folder.
 
     Raises:
         InputError: It cannot be written.

@@ -167,7 +167,7 @@ class StandingTask:
             self._leave(stamp_ns)
 
     def _leave(self, now_ns: int) -> None:
-        """Go on to the next keypoint."""
+        """Ask for the next keypoint."""
         self._phase = _Phase.FREE
         self._since_ns = self._seen_after_ns = now_ns
 

@@ -136,7 +136,7 @@ class OwnTransforms:
             self._change.notify_all()
 
     def has(self, frame: str) -> bool:
-        """Tell whether transforms speak of a frame."""
+        """Tell whether transforms hold a frame."""
         with self._change:
             return self._tree.has(frame)
 

@@ -206,7 +206,7 @@ class ManagedNode(LifecycleNode):
         self._provenance.publish(String(data=self.provenance()))
 
     def publisher(self, kind: type[Any], topic: str, profile: QoSProfile) -> Publisher:
-        """Make a publisher that lives while the node is configured and speaks while active."""
+        """Make a publisher of the configured node, which publishes while it is active."""
         publisher = self.create_lifecycle_publisher(
             kind, topic, copy(profile), qos_overriding_options=topics.overridable()
         )

@@ -477,7 +477,7 @@ class SpatialReasoner(ManagedNode):
         self._queue.cancel(request)
 
     def is_idle(self) -> bool:
-        """Tell whether nobody waits for an answer."""
+        """Tell whether no question waits for an answer."""
         return not self._queue.pending()
 
     def _is_free(self) -> bool:

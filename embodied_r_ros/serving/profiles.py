@@ -235,7 +235,7 @@ class Profile:
         return self.clients[role]
 
     def without_gone(self, say: Callable[[str], None]) -> Profile:
-        """The profile without models of slots that hold what has gone; `say` is told of each."""
+        """The profile without slots whose model is missing; `say` reports each."""
         gone = set()
         for role, server in self.servers.items():
             try:
@@ -313,7 +313,7 @@ def load_profile(name: str) -> Profile:
 
 
 def usual_profile() -> str:
-    """The profile where nobody names one: that of the reader where it is installed, else no model.
+    """The default profile: `embedded` where the small model is installed, else `tools`.
 
     Raises:
         ConfigError: No profiles are installed.
