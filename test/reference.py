@@ -231,7 +231,9 @@ def _sections_of(verbs: list[tuple[str, Any, dict[str, type[Any]]]]) -> Iterator
             if (label, about) not in common
         ]
         lines += [f'- {"; ".join(shared)}'] if shared else []
-        yield f'### {" ".join(words)}\n\n{_sentence(parser.description)}\n\n' + '\n'.join(lines)
+        yield f'### {" ".join(words)}\n\n' + '\n\n'.join(
+            [_sentence(parser.description), *(['\n'.join(lines)] if lines else [])]
+        )
 
 
 def _told(parser: Any) -> list[Any]:
