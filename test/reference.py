@@ -57,7 +57,7 @@ Reliable, depth 10, unless QoS says otherwise; latched is transient local too. P
 ## Parameters
 
 Every node also has `autostart` and `autostart_retry_s`. Behind `=` stands the default;
-without one it is empty.
+without one it is empty. Groups such as `keyframe.max_overlap` are below, in [settings](#settings).
 
 {parameters}
 
@@ -178,11 +178,8 @@ def _group(prefix: str, _: str, kind: type[Any], users: list[str]) -> str:
 
 
 def _parameters(name: str, node: type[ManagedNode]) -> str:
-    groups = ', '.join(sorted({f'`{p}`' for p in node.groups.values() if p}))
     about = (import_module(node.__module__).__doc__ or '').partition(': ')[2].partition('.')[0]
-    text = f'### {name}\n\n{_sentence(about)}' + (
-        f' With the settings {groups}.' if groups else ''
-    )
+    text = f'### {name}\n\n{_sentence(about)}'
     own = [kind for kind, prefix in node.groups.items() if not prefix and kind is not StartConfig]
     is_twin = node.__base__ is not ManagedNode  # of another node, whose parameters it has
     return f'{text} Parameters as above.' if is_twin else f'{text}\n\n{_settings("", *own)}'
