@@ -74,8 +74,7 @@ class DetectorConfig(Settings):
     )
     threshold: float = setting(
         0.0,
-        'score from which a name is sure, and not doubtful; 0: as measured for its class and '
-        'network, else 0.4',
+        'score from which a name is sure; 0: as measured for class and network, else 0.4',
         between=(0, 1),
     )
     unnamed: bool = setting(

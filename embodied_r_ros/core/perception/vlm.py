@@ -252,8 +252,7 @@ class VlmConfig(Settings):
     )
     box_convention: str = setting(
         NO_BOXES,
-        'coordinates of boxes: pixels, unit (0 to 1), thousandths (0 to 1000); none: boxes are '
-        'not asked for (docs/models.md)',
+        'coordinates of boxes: pixels, unit (0 to 1), thousandths (0 to 1000); none: no boxes',
         choices=(NO_BOXES, *BOX_CONVENTIONS),
     )
     cache_entries: int = setting(256, 'replies kept in memory', between=(0, 1_000_000))

@@ -39,8 +39,7 @@ class ReasonerConfig(Settings):
     )
     check: bool = setting(
         True,
-        'compare each completion with what was seen: without support it is asked for once more, '
-        'then the tools of the scene answer',
+        'compare each completion with what was seen; without support, ask once more, then tools',
     )
     writes: str = setting(
         'text',
@@ -84,8 +83,7 @@ class ReasonerConfig(Settings):
     )
     show_image: bool = setting(
         False,
-        'show the newest keyframe in place of the scene, to questions for keypoints, points and '
-        'boxes: for a model that reads images',
+        'show the newest keyframe, not the scene, where a keypoint, point or box is asked for',
         read_only=True,
     )
 
