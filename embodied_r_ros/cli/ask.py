@@ -91,8 +91,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '--questions',
         type=some_path,
         metavar='FILE.jsonl',
-        help='ask these in place of QUESTION: lines with `id`, `question` and `options`; one JSON '
-        'object each is printed, with `id`',
+        help='ask these in place of QUESTION: lines with `id`, `question` and `options`; prints a '
+        'line of JSON for each',
     )
     add('-o', '--option', action='append', default=[], help='an option; repeat, at least twice')
     add(
@@ -105,8 +105,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         '--episodes',
         action='store_true',
-        help='look in all recordings of the folder for what the question names, without a model; '
-        'with --model, ask it about each of them too',
+        help='find what the question names in all recordings of the folder; with --model, ask it '
+        'about each of them too',
     )
     add(
         '--out',
@@ -131,8 +131,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_perceiver_arguments(
         parser,
         'recorded for a bag with deltas, else auto',
-        f'model profile whose reasoner answers (default: {TOOLS}, without a model); with '
-        '--perceiver vlm or fused also whose perceiver is asked',
+        f'model profile that answers, and perceives with vlm or fused (default: {TOOLS})',
     )
     add_settings(parser, {**SOURCE_GROUPS, **PERCEIVER_GROUPS, 'reasoner': ReasonerConfig})
 

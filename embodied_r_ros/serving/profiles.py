@@ -234,7 +234,7 @@ class Profile:
         return self.clients[role]
 
     def without_gone(self, say: Callable[[str], None]) -> Profile:
-        """The profile without models of slots that hold what has gone; `say` is told of each."""
+        """The profile without slots whose model is missing; `say` reports each."""
         gone = set()
         for role, server in self.servers.items():
             try:
