@@ -33,11 +33,11 @@ OUTER_ROOMS = {'sim': set(), 'nodes': set(), 'cli': {'nodes', 'sim'}}
 CORE_LIBRARIES = {
     'safetensors', 'tokenizers',
     'numpy', 'cv2', 'yaml', 'rosbags', 'mcap', 'lz4', 'backports', 'compression', 'httpx',
-    'httpx_sse', 'tqdm', 'scipy', 'jinja2',
+    'httpx_sse', 'tqdm', 'scipy', 'starlette', 'uvicorn',
 }  # fmt: skip
 # Optional extras: imported in functions that say what to install.
 EXTRA_LIBRARIES = {
-    'yourdfpy', 'pyarrow', 'av', 'onnxruntime', 'ai_edge_litert', 'starlette', 'uvicorn', 'fsspec',
+    'yourdfpy', 'pyarrow', 'av', 'onnxruntime', 'ai_edge_litert', 'fsspec',
     'ray', 'mcp', 'pydantic', 'huggingface_hub', 'xllamacpp',
 }  # fmt: skip
 SIM_LIBRARIES = {'mujoco', 'metaworld', 'gymnasium'}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.apps.demo import workplace
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.core.reasoning.question import Question
@@ -78,13 +79,10 @@ def test_questions_that_cannot_be_asked_are_refused(
 def test_what_a_killed_demonstration_left_is_removed_by_the_next_and_not_while_it_runs(
     tmp_path: Path,
 ) -> None:
-    pytest.importorskip('rclpy')
-    from embodied_r_ros.nodes.demo.demo import _workplace
-
     (tmp_path / '.unfinished-x' / 'episodes').mkdir(parents=True)
-    with _workplace(tmp_path) as scratch:
+    with workplace(tmp_path) as scratch:
         assert [*tmp_path.iterdir()] == [scratch]
-        with pytest.raises(InputError, match='is not an empty folder'), _workplace(tmp_path):
+        with pytest.raises(InputError, match='is not an empty folder'), workplace(tmp_path):
             pass
         assert scratch.is_dir()
     assert not [*tmp_path.iterdir()]
@@ -92,13 +90,10 @@ def test_what_a_killed_demonstration_left_is_removed_by_the_next_and_not_while_i
 
 @pytest.mark.parametrize('more', ['', '; what was written is kept, `recover` closes it'])
 def test_a_full_disk_names_the_folder_that_was_given(tmp_path: Path, more: str) -> None:
-    pytest.importorskip('rclpy')
-    from embodied_r_ros.nodes.demo.demo import _workplace
-
     out, told = tmp_path / 'out', f'no episode. cannot write {{}}/ep: File too large{more}'
     with (
         pytest.raises(InputError, match=f'^cannot write to {out}: File too large$'),
-        _workplace(out) as scratch,
+        workplace(out) as scratch,
     ):
         raise EmbodiedRError(told.format(scratch))
     assert not out.exists()
