@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 import json
 from pathlib import Path
 from random import Random
@@ -33,7 +34,7 @@ from embodied_r_ros.data.episodes.collect import collect_episode
 from embodied_r_ros.data.episodes.episode import read_keyframes, read_layout
 from embodied_r_ros.data.episodes.inspect import bag_digest
 from embodied_r_ros.data.episodes.label_check import append_label
-from embodied_r_ros.data.episodes.labels import label_id
+from embodied_r_ros.data.episodes.labels import read_labels
 from embodied_r_ros.data.questions.indoor import Draft, KINDS, Moment
 from embodied_r_ros.data.questions.wordings import FACINGS, HEIGHTS, PLACES, WORDINGS
 
@@ -152,20 +153,24 @@ class OfflineDemo:
             bag = scratch / 'bag'
             digest = bag_digest(self.source)
             audience.say(f'looking at {self.name or self.source}')
-            collect_episode(self.source, bag, self.config, digest, self.progress, with_last=True)
+            collect_episode(
+                self.source,
+                bag,
+                self.config,
+                digest,
+                self.progress,
+                self.name or self.source.name,
+            )
             recording = read_recording(bag)
             assert recording.episode
             layout = read_layout(bag)
             questions = [DemoQuestion(question) for question in self.questions]
             questions = questions or questions_about(recording.deltas, layout)
 
-            def ask(question: DemoQuestion) -> tuple[Answer, str]:
-                return self._ask(question, recording)
-
-            answers = ask_all(questions, ask, audience)
+            answers = ask_all(questions, partial(self._ask, recording), audience)
             return leave_results(out, bag, (self.name or self.source.name, answers), {})
 
-    def _ask(self, question: DemoQuestion, recording: ReviewRecording) -> tuple[Answer, str]:
+    def _ask(self, recording: ReviewRecording, question: DemoQuestion) -> tuple[Answer, str]:
         """The answer, which is written beside the episode, and why it was refused."""
         assert recording.episode
         try:
@@ -174,7 +179,7 @@ class OfflineDemo:
             return error.answer, str(error)
         text, options = question.question.text, question.question.options
         written = with_answer(WrittenQuestion(text, recording.end_ns, options), answer)
-        name, truth = label_id('demo', text, *options), question.truth or None
+        name = f'demo-{1 + len(read_labels(recording.bag).labels)}'
         label = Label(
             name,
             name,
@@ -182,7 +187,7 @@ class OfflineDemo:
             'embodied-r demo',
             self.now_ns(),
             before=answer.text or UNKNOWN,
-            after=truth,
+            after=question.truth or None,
             question=written,
         )
         append_label(recording.bag, label, recording.scope)

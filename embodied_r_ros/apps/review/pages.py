@@ -17,6 +17,7 @@ from embodied_r_ros.apps.review.recording import with_answer
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.reasoning.question import Question, question_problem, Refusal
 from embodied_r_ros.core.types.answers import UNKNOWN
+from embodied_r_ros.core.types.deltas import ScaleSource
 from embodied_r_ros.core.types.episodes import (
     Label,
     LabelKind,
@@ -355,6 +356,7 @@ def _map(scene: SceneMap | None, begin_ns: int) -> dict[str, Any] | None:
     if scene is None:
         return None
     return {
+        'is_metric': scene.scale is not ScaleSource.RELATIVE,
         'landmarks': [
             {
                 'label': one.label,

@@ -179,7 +179,7 @@ class CollectConfig(Settings):
     images: str = setting(
         'keyframes',
         'none: keyframes without their image; keyframes: with it; compressed: also every image; '
-        'film: also ten a second, of 960 pixels at most',
+        'film: also ten a second, of 960 pixels at most, and the last one is a keyframe',
         choices=('none', 'keyframes', 'compressed', 'film'),
     )
     perceiver: str = setting(
@@ -234,25 +234,24 @@ def collect_episode(
     config: CollectConfig,
     digest: BagDigest,
     progress: Progress = lambda images, _: images,
-    *,
-    with_last: bool = False,
+    episode_id: str = '',
 ) -> CollectedEpisode:
     """Write the episode of a recording; its folder is there when it is complete.
 
     Args:
         bag: Bag with images, video, or folder of images.
-        folder: Folder of the episode, whose name is its id; its parent exists.
+        folder: Folder of the episode; its parent exists.
         config: What is kept, and which perceiver perceives.
         digest: Of the bag, for the record.
         progress: Shows progress over its images.
-        with_last: Whether its last image is a keyframe too.
+        episode_id: Of one whose bag has none; empty: the name of the folder.
 
     Raises:
         BagError: The bag cannot be read, is an episode already, or the disk does not take it.
         SourceError: It has no images, several topics of them, or one that cannot be decoded.
     """
-    with _opened(bag, folder.name, config) as recording:
-        events = _Events(config, recording, with_last=with_last)
+    with _opened(bag, episode_id or folder.name, config) as recording:
+        events = _Events(config, recording)
         notes = _notes(bag, config, digest, events.perceiver.info())
         with BagWriter(folder, notes) as writer:
             images, copies = recording.images, recording.copies
@@ -327,12 +326,11 @@ def _filmed(
 class _Events:
     """The messages of recorder and nodes, made offline: time [ns], topic, serialised message."""
 
-    def __init__(self, config: CollectConfig, recording: _Recording, *, with_last: bool) -> None:
+    def __init__(self, config: CollectConfig, recording: _Recording) -> None:
         self.perceiver = config.make_perceiver()
         self.keyframes = self.failed = 0
-        self._recording, self._with_last = recording, with_last
-        self._end_ns = recording.end_ns
-        self._keeps_images = config.images != 'none'
+        self._recording, self._end_ns = recording, recording.end_ns
+        self._config = config
         self._pending: deque[Keyframe] = deque()  # whose deltas are to come
 
     def of(
@@ -373,12 +371,12 @@ class _Events:
         yield self._end_ns, '/episode_mark', cdr(mark_to_msg(_FACTORY, stop), _MARK)
 
     def _holding(self, images: Iterable[StampedImage]) -> Iterator[Keyframe]:
-        for chosen in Keyframer().stream(self._ending(images), with_last=self._with_last):
+        is_film = self._config.images == 'film'
+        for chosen in Keyframer().stream(self._ending(images), with_last=is_film):
             keyframe = replace(chosen, episode_id=self._recording.start.episode_id)
+            is_empty = self._config.images == 'none'
             empty = EncodedImage(b'', keyframe.image.format)
-            self._pending.append(
-                keyframe if self._keeps_images else replace(keyframe, image=empty)
-            )
+            self._pending.append(replace(keyframe, image=empty) if is_empty else keyframe)
             yield keyframe
 
     def _ending(self, images: Iterable[StampedImage]) -> Iterator[StampedImage]:
