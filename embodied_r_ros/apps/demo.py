@@ -35,6 +35,7 @@ from embodied_r_ros.data.episodes.episode import read_keyframes, read_layout
 from embodied_r_ros.data.episodes.inspect import bag_digest
 from embodied_r_ros.data.episodes.label_check import append_label
 from embodied_r_ros.data.episodes.labels import read_labels
+from embodied_r_ros.data.episodes.offline import check_source
 from embodied_r_ros.data.questions.indoor import Draft, KINDS, Moment
 from embodied_r_ros.data.questions.wordings import FACINGS, HEIGHTS, PLACES, WORDINGS
 
@@ -149,6 +150,7 @@ class OfflineDemo:
             InputError: The source cannot be read, or the output folder is not empty or not
                 writable.
         """
+        check_source(self.source, self.config.topic or None, None)
         with workplace(out) as scratch:
             bag = scratch / 'bag'
             digest = bag_digest(self.source)

@@ -52,12 +52,14 @@ def test_only_this_machine_is_served_unless_told_otherwise(
 
 
 def test_bad_input_ends_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(tmp_path / 'e1', ANSWERS[:1])
+    (tmp_path / 'empty').mkdir()
     with socket.create_server(('127.0.0.1', 0)) as taken:
         port = str(taken.getsockname()[1])
         assert main(['review', str(tmp_path), '--port', port]) == 2
     assert f'cannot listen on 127.0.0.1 port {port}' in capsys.readouterr().err
     for words, why in (
-        ([str(tmp_path)], 'is neither a bag nor a folder of bags'),
+        ([str(tmp_path / 'empty')], 'is neither a bag nor a folder of bags'),
         ([str(tmp_path / 'none')], 'does not exist'),
         ([str(tmp_path), '--port', '70000'], 'cannot listen'),
         ([str(tmp_path), '--rows', str(tmp_path / 'none.jsonl')], 'cannot be read as rows'),
