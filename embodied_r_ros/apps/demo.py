@@ -79,7 +79,7 @@ def questions_about(deltas: Sequence[SemanticDelta], layout: Layout | None) -> l
         layout: The ground truth; None: unknown, and so is the truth of the questions.
     """
     if layout is None:
-        questions = [*_questions_about_things(deltas)]
+        questions = [Question('What do you see?'), *_questions_about_things(deltas)]
         questions += [Question(WORDINGS[kind][0], options) for kind, options in _ANYWHERE.items()]
         return [DemoQuestion(question) for question in questions[:_QUESTIONS]]
     moment = _moment(deltas, layout)

