@@ -374,7 +374,7 @@ function drawMap() {
   const unnamed = shapes.length - names.length;
   if (unnamed) parts.push(draw('text', { x: width - 8, y: 242, 'text-anchor': 'end' }, `${unnamed} more under the pointer`));
   const metre = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100].filter(value => value / span <= 90).pop() || 0.1;
-  parts.push(draw('path', { d: `M10 242h${metre / span}`, class: 'scale' }));
+  if (map.is_metric) parts.push(draw('path', { d: `M10 242h${metre / span}`, class: 'scale' }));
   parts.push(draw('text', { x: 10, y: 238 }, map.is_metric ? `${metre} m` : 'no metres known'));
   parts.push(draw('path', { id: 'pose', d: 'M9 0 -5 5 -2 0 -5 -5Z' }));
   byId('map').replaceChildren(...parts);

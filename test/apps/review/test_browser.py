@@ -15,6 +15,9 @@ import time
 from typing import Any, TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
+from embodied_r_ros.apps.review.library import Library
+from embodied_r_ros.apps.review.pages import ReviewService
+from embodied_r_ros.apps.review.saved import save_page
 from embodied_r_ros.core.types.episodes import LabelKind
 from embodied_r_ros.data.episodes.labels import labels_path, read_labels
 import pytest
@@ -27,8 +30,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 webdriver = pytest.importorskip('selenium.webdriver')
-for module in ('starlette', 'uvicorn', 'jinja2'):
-    pytest.importorskip(module)
 BROWSER, DRIVER = shutil.which('chromium'), shutil.which('chromedriver')
 pytestmark = [
     pytest.mark.slow,
@@ -391,3 +392,66 @@ def test_text_that_turns_its_direction_turns_nothing_else_and_is_told(page: Page
     assert page.driver.execute_script(script) == []
     page.open('?e=e1&q=run-1')
     assert 'turn its direction' not in page.text('#asked')
+
+
+def test_a_question_is_typed_answered_by_evidence_and_labelled(page: Page, tmp_path: Path) -> None:
+    page.open('?e=e1&q=run-1&t=2')
+    page.fill('#new-text', 'Did the robot turn?\n')
+    page.until(lambda: page.status() == 'answered and saved', 'the answer')
+    page.until(lambda: page.text('#asked h2') == 'Did the robot turn?', 'the question')
+    (label,) = read_labels(tmp_path / 'e1').labels
+    assert label.question
+    assert (label.question.model, label.before) == ('tools', label.before)
+    assert label.question.stamp_ns == 8_000_000_000  # the end: all that was seen
+    assert label.question.sentence in page.text('.facts')
+    shown = page.all('#strip button')
+    assert [one.text.split()[0] for one in shown] == [f'[{n}]' for n in range(1, 6)]
+    used = [one.text.split()[0] for one in page.all('.evidence button')]
+    assert used != []
+    assert [one.text.split()[0] for one in page.all('#strip .used')] == used
+    page.click('.evidence button')
+    first = used[0].strip('[]')
+    page.until(lambda: page.address().get('t') == f'{int(first) - 1}.00', 'its moment')
+    assert page.text('#now').startswith(used[0])
+    page.press(' ')
+    page.until(lambda: page.status() == 'saved: right', 'the label')
+    assert [kind for _, kind, _ in kinds(tmp_path / 'e1')] == ['question', 'right']
+    # What was seen up to a moment is asked at that moment.
+    page.click('#ask summary')
+    page.click('#new-now')
+    page.fill('#new-text', 'How many keyframes are there?')
+    page.click('#new-ask')
+    page.until(lambda: 'How many keyframes' in page.text('#asked h2'), 'the second answer')
+    question = read_labels(tmp_path / 'e1').labels[-1].question
+    assert question
+    assert question.stamp_ns == int(first) * 1_000_000_000
+    assert page.errors() == []
+
+
+@pytest.mark.parametrize(('width', 'scheme'), [(1400, 'light'), (390, 'dark')])
+def test_a_page_of_one_file_needs_no_server(tmp_path: Path, width: int, scheme: str) -> None:
+    library = Library(record(tmp_path / 'e1'))
+    save_page(tmp_path / 'page.html', ReviewService(library, lambda: 1), 'e1', HOSTILE)
+    library.close()
+    with browser() as driver:
+        page = Page(driver, (tmp_path / 'page.html').as_uri().rstrip('/'))
+        screen = {'width': width, 'height': 844, 'deviceScaleFactor': 1, 'mobile': width < 500}
+        driver.execute_cdp_cmd('Emulation.setDeviceMetricsOverride', screen)
+        features = [{'name': 'prefers-color-scheme', 'value': scheme}]
+        driver.execute_cdp_cmd('Emulation.setEmulatedMedia', {'features': features})
+        driver.get(page.url)
+        page.until(lambda: page.text('#asked h2') != '', 'a question')
+        assert page.text('#title') == HOSTILE
+        assert [one.is_displayed() for one in page.all('#new, #who, #list')] == [False] * 3
+        page.until(
+            lambda: driver.execute_script(
+                'return [...document.querySelectorAll("#strip img, #film img")]'
+                '.every(i => i.naturalWidth > 0)'
+            ),
+            'the pictures',
+        )
+        page.all('#strip button')[3].click()
+        page.until(lambda: page.text('#clock').startswith('3.0'), 'the moment of the fourth')
+        assert driver.execute_script(WIDTHS)[1:] == [width, []]
+        assert [one for one in driver.execute_script(CONTRAST) if one[0] < 4.5] == []
+        assert page.errors() == []
