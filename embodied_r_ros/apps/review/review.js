@@ -458,7 +458,7 @@ function showQuestions() {
     return make('li', { 'data-id': q.id }, make('button', {
       type: 'button', className: q.is_hit ? '' : 'miss', 'aria-current': q.id === state.current ? 'true' : null,
       onclick: () => choose(q.id),
-    }, make('i', { className: kindOf(q), role: 'img', 'aria-label': words }), make('time', {}, seconds(q.t)), make('span', {}, q.text, ' ', make('small', {}, q.answer ?? ''))));
+    }, make('i', { className: kindOf(q), role: 'img', 'aria-label': words }), make('time', {}, seconds(q.t)), make('span', {}, q.text, ' ', make('small', {}, q.sentence || (q.answer ?? '')))));
   }));
   if (!shown.length) list.append(make('li', {}, make('p', { className: 'legend' }, 'No questions yet.')));
   if (focused) [...list.children].find(row => row.dataset.id === focused)?.firstChild.focus();

@@ -321,7 +321,7 @@ class Keyframer:
         self.reset()
 
     def reset(self, episode_id: str = '') -> None:
-        """Start a new episode: ids count from 1, as answers number them, and the next image is a first one."""
+        """Start a new episode: ids count from 1, and the next image is a first one."""
         self.selector.reset()
         self._episode_id = episode_id
         self._next_id = 1
