@@ -168,7 +168,6 @@ class OfflineDemo:
             layout = read_layout(bag)
             questions = [DemoQuestion(question) for question in self.questions]
             questions = questions or questions_about(recording.deltas, layout)
-
             answers = ask_all(questions, partial(self._ask, recording), audience)
             return leave_results(out, bag, (self.name or self.source.name, answers), {})
 
@@ -213,7 +212,6 @@ def ask_all(
         options = f'  [{", ".join(each.question.options)}]' if each.question.options else ''
         audience.say(f'question: {each.question.text}{options}')
         answer, refusal = ask(each)
-        audience.hear('\n')
         truth = f'   true: {each.truth}' if each.truth else ''
         audience.say(f'answer: {answer.text or UNKNOWN} ({answer.check.name.lower()}){truth}')
         if answer.sentence:

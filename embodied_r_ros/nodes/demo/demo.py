@@ -90,7 +90,9 @@ def run_demo(request: DemoRequest, audience: Audience) -> dict[str, Any]:
             questions = questions or questions_about(client.deltas, read_layout(play.bag))
 
             def ask(question: DemoQuestion) -> tuple[Answer, str]:
-                return client.ask(question.question, audience.hear, _ANSWER_S)
+                told = client.ask(question.question, audience.hear, _ANSWER_S)
+                audience.hear('\n')
+                return told
 
             answers = ask_all(questions, ask, audience)
             client.stop_episode()
