@@ -18,7 +18,7 @@ setup:
 demo:
 	@$(PYTHON) requirements/bootstrap.py demo
 	@rm -rf out/demo
-	@$(VENV)/embodied-r demo --out out/demo
+	@$(VENV)/embodied-r demo --ros --no-browser --out out/demo $(ARGS)
 
 circle: setup
 	@$(if $(findstring --out,$(ARGS)),true,rm -rf out/circle)

@@ -37,8 +37,11 @@ core = [
     'mcap>=1.6',
     'rosbags>=0.11',
     'safetensors>=0.4',
+    # The page of `demo` and `review`.
+    'starlette>=0.36',
     'tokenizers>=0.19',
     'tqdm>=4.57',
+    'uvicorn>=0.27',
 ]
 unsaid = "requests; python_version < '3.11'"  # by the transformers of Python 3.10
 extras = {
@@ -72,7 +75,6 @@ extras = {
     'llama': ['xllamacpp'],
     'fleet': ['ray[data]', 'fsspec'],
     'view': ['rerun-sdk>=0.39'],
-    'review': ['starlette', 'uvicorn', 'jinja2>=3.0'],
     'bt': ['py_trees'],
     # `embodied-r mcp`: the server for assistants.
     'mcp': ['mcp>=2'],

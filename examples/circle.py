@@ -18,6 +18,7 @@ import sys
 import time
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.apps.demo import DemoQuestion
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.core.chat.settings import model_digest
@@ -29,7 +30,6 @@ from embodied_r_ros.data.episodes.label_check import append_label, read_scope
 from embodied_r_ros.data.questions.indoor import Moment, NoSolution
 from embodied_r_ros.data.questions.map_rows import layout_map
 from embodied_r_ros.data.questions.row import read_rows
-from embodied_r_ros.nodes.demo.demo import DemoQuestion
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.serving.promotion import in_force
 

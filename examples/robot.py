@@ -23,9 +23,9 @@ from examples.children import child
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from embodied_r_ros.apps.demo import DemoQuestion
     from embodied_r_ros.core.types.answers import Answer
     from embodied_r_ros.nodes.demo.client import DemoClient
-    from embodied_r_ros.nodes.demo.demo import DemoQuestion
 
 _ANSWER_S = 120.0
 _TURN_S = 300.0  # until a promotion or a rollback must have reached an answer

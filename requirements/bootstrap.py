@@ -71,7 +71,7 @@ def extras(*, of_demo: bool) -> list[str]:
 
     The viewer of Rerun needs NumPy 2, which the system of a sourced ROS may not have.
     """
-    names = ['llama', 'review']
+    names = ['llama']
     if not of_demo:
         names += [
             'bt',

@@ -33,11 +33,11 @@ OUTER_ROOMS = {'sim': set(), 'nodes': set(), 'cli': {'nodes', 'sim'}}
 CORE_LIBRARIES = {
     'safetensors', 'tokenizers',
     'numpy', 'cv2', 'yaml', 'rosbags', 'mcap', 'lz4', 'backports', 'compression', 'httpx',
-    'httpx_sse', 'tqdm', 'scipy', 'jinja2',
+    'httpx_sse', 'tqdm', 'scipy', 'starlette', 'uvicorn',
 }  # fmt: skip
 # Optional extras: imported in functions that say what to install.
 EXTRA_LIBRARIES = {
-    'yourdfpy', 'pyarrow', 'av', 'onnxruntime', 'ai_edge_litert', 'starlette', 'uvicorn', 'fsspec',
+    'yourdfpy', 'pyarrow', 'av', 'onnxruntime', 'ai_edge_litert', 'fsspec',
     'ray', 'mcp', 'pydantic', 'huggingface_hub', 'xllamacpp',
 }  # fmt: skip
 SIM_LIBRARIES = {'mujoco', 'metaworld', 'gymnasium'}
@@ -304,8 +304,8 @@ def test_a_large_file_is_found(tmp_path: Path) -> None:
 
 # Lines of code that a room may have: more than what it has now only where something else goes.
 _MOST_LINES = {
-    'common': 400, 'core': 17_850, 'bags': 4_650, 'serving': 1_300, 'data': 5_750, 'apps': 2_700,
-    'arm': 3_850, 'sim': 2_200, 'nodes': 5_750, 'cli': 1_850, 'training': 5_050, 'bench': 3_800,
+    'common': 400, 'core': 17_850, 'bags': 4_650, 'serving': 1_300, 'data': 5_800, 'apps': 2_950,
+    'arm': 3_850, 'sim': 2_200, 'nodes': 5_600, 'cli': 1_950, 'training': 5_050, 'bench': 3_800,
 }  # fmt: skip
 
 _DOCUMENTED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

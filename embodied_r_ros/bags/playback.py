@@ -8,10 +8,7 @@ hands each serialised message to a callback.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
-import tempfile
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -20,7 +17,7 @@ from embodied_r_ros.bags.depth import depth_to_msg, find_depth_topic, NO_DEPTH
 from embodied_r_ros.bags.images import camera_info_topic, choose_image_topic
 from embodied_r_ros.bags.message_types import BagMessageFactory
 from embodied_r_ros.bags.messages import COMPRESSED_IMAGE, encoded_image_to_msg, RAW_IMAGE
-from embodied_r_ros.bags.reader import is_bag, open_bag, topics_of_type
+from embodied_r_ros.bags.reader import open_bag, topics_of_type
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.bags.writer import BagWriter, SENSOR_DATA_QOS
 from embodied_r_ros.common.settings import setting, Settings
@@ -28,7 +25,8 @@ from embodied_r_ros.core.types.geometry import NS_PER_S
 from embodied_r_ros.core.types.images import encode_image
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection
+    from pathlib import Path
 
     from embodied_r_ros.bags.sources import DepthSource, ImageSource
 
@@ -62,33 +60,6 @@ class Playable:
         return [topic for topic in (image, self.camera_info, self.odom, depth) if topic]
 
 
-@contextmanager
-def as_bag(
-    source: Path, topic: str | None = None, depth: DepthSource | None = None
-) -> Iterator[Path]:
-    """A recording as a bag: itself where it is one, else a bag of its images for the time being.
-
-    The depth of a folder becomes the topic `/depth`, in millimetres.
-
-    Args:
-        source: The recording.
-        topic: As `open_source` takes it, where it is no bag.
-        depth: Where depth comes from; None: as `open_source` finds it.
-
-    Raises:
-        SourceError: There are no images, or several streams, or one cannot be decoded.
-        BagError: The bag cannot be written.
-    """
-    if source.exists() and is_bag(source):
-        yield source
-        return
-    with (
-        tempfile.TemporaryDirectory(prefix='embodied-r-images-') as scratch,
-        open_source(source, topic, depth=depth) as images,
-    ):
-        yield _from_images(images, Path(scratch) / 'source').bag
-
-
 def playable(
     source: Path, scratch: Path, topic: str | None = None, depth: DepthSource | None = None
 ) -> Playable:
@@ -108,7 +79,7 @@ def playable(
     with open_source(source, topic, depth=depth) as images:
         is_bag = images.kind == 'bag'
         if not is_bag:
-            return _from_images(images, scratch / 'source')
+            return bag_of_images(images, scratch / 'source')
         next(iter(images))  # what cannot be decoded is refused before it is played
     with open_bag(source) as reader:
         chosen = choose_image_topic(reader, topic)
@@ -130,7 +101,7 @@ def playable(
     if kind != COMPRESSED_IMAGE or not chosen.endswith(_SUFFIX):
         # The nodes expect compressed images under the name that image_transport gives them.
         with open_source(source, topic, depth=depth) as images:
-            return _from_images(images, scratch / 'source')
+            return bag_of_images(images, scratch / 'source')
     base = chosen[: -len(_SUFFIX)]
     return Playable(source, base, 'compressed', info, odom, duration_s, *depth_parts)
 
@@ -141,7 +112,13 @@ def _split_transport(topic: str) -> tuple[str, str]:
     return (base, last) if last in {'compressed', 'compressedDepth'} else (topic, 'raw')
 
 
-def _from_images(images: ImageSource, bag: Path) -> Playable:
+def bag_of_images(images: ImageSource, bag: Path) -> Playable:
+    """Write images as a bag, compressed.
+
+    Raises:
+        SourceError: There are none, or one cannot be decoded.
+        BagError: The bag cannot be written.
+    """
     factory = BagMessageFactory()
     first_ns = last_ns = 0
     with BagWriter(bag) as writer:

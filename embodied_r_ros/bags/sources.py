@@ -11,6 +11,7 @@ import logging
 import math
 import os
 from pathlib import Path
+import time
 from typing import Any, TYPE_CHECKING
 
 import cv2
@@ -199,6 +200,60 @@ def open_source(
             yield ImageSource(path.name, kind, frame_count, images)
 
 
+@contextmanager
+def open_camera(number: int, seconds: float) -> Iterator[ImageSource]:
+    """Open a camera of this machine; images are stamped as they are read, from the first one on.
+
+    Args:
+        number: Its number; on Linux 2 is /dev/video2.
+        seconds: How long it is read [s].
+
+    Raises:
+        SourceError: It cannot be opened, or gives no images.
+    """
+    with _quiet_opencv():
+        capture = cv2.VideoCapture(number)
+        try:
+            if not capture.isOpened():
+                msg = (
+                    f'camera {number} cannot be opened: is it plugged in, not in use, and may you '
+                    'read it? Another one has another number; a film goes with --source'
+                )
+                raise SourceError(msg)
+            images = camera_images(capture, seconds, time.monotonic_ns)
+            yield ImageSource(f'camera {number}', 'camera', None, images)
+        finally:
+            capture.release()
+
+
+def camera_images(
+    capture: cv2.VideoCapture, seconds: float, now_ns: Callable[[], int]
+) -> Iterator[StampedImage]:
+    """Images that can be read within a time [s], by the clock that stamps them."""
+    start_ns = 0
+    for index in count():
+        is_frame, frame = capture.read()
+        stamp_ns = now_ns()
+        start_ns = start_ns or stamp_ns
+        if not is_frame or stamp_ns - start_ns > seconds * NS_PER_S:
+            return
+        yield StampedImage(index, stamp_ns - start_ns, np.asarray(frame, np.uint8))
+
+
+@contextmanager
+def _quiet_opencv() -> Iterator[None]:
+    """FFmpeg and OpenCV write their own complaints to stderr, beside the line that users get."""
+    os.environ.setdefault('OPENCV_FFMPEG_LOGLEVEL', '-8')
+    # OpenCV 5 has it in a module of its own, older ones beside everything else.
+    module = getattr(getattr(cv2, 'utils', cv2), 'logging', cv2)
+    set_level = getattr(module, 'setLogLevel', int)
+    log_level = set_level(0)
+    try:
+        yield
+    finally:
+        set_level(log_level)
+
+
 def _kind(path: Path) -> str:
     if not path.exists():
         what = 'is a broken link' if path.is_symlink() else 'does not exist'
@@ -234,32 +289,28 @@ def _video(
     if why := pointer_advice(start):
         msg = f'{path} cannot be read: {why}'
         raise SourceError(msg)
-    # FFmpeg and OpenCV write their own complaints to stderr, beside the one line that users get.
-    os.environ.setdefault('OPENCV_FFMPEG_LOGLEVEL', '-8')
-    log_level = cv2.setLogLevel(0) if hasattr(cv2, 'setLogLevel') else 0
-    # A whole path, since a name with a colon would be taken for a protocol; and by FFmpeg alone,
-    # since OpenCV takes a name with a percent sign for a pattern of many files.
-    capture = cv2.VideoCapture(str(path.resolve()), cv2.CAP_FFMPEG)
-    try:
-        # FFmpeg plays text files as a terminal would show them.
-        if not capture.isOpened() or _is_text(start):
-            msg = f'{path} cannot be opened as a video: damaged, cut off, or another kind of file'
-            raise SourceError(msg)
-        is_frame, first = capture.read()
-        if is_frame:
-            frames = capture.get(cv2.CAP_PROP_FRAME_COUNT)
-            # Containers lie about their length, so that it is good for a progress bar only.
-            frame_count = int(frames) if 0 < frames < 1e9 else None
-            yield (
-                frame_count,
-                _video_images(_VideoFile(path, capture, frame_count), first, rate_hz),
-            )
-        else:
-            yield None, _images_of_codec(path, _codec(capture), rate_hz)
-    finally:
-        capture.release()
-        if hasattr(cv2, 'setLogLevel'):
-            cv2.setLogLevel(log_level)
+    with _quiet_opencv():
+        # A whole path, since a name with a colon would be taken for a protocol; and by FFmpeg
+        # alone, since OpenCV takes a name with a percent sign for a pattern of many files.
+        capture = cv2.VideoCapture(str(path.resolve()), cv2.CAP_FFMPEG)
+        try:
+            # FFmpeg plays text files as a terminal would show them.
+            if not capture.isOpened() or _is_text(start):
+                msg = f'{path} cannot be opened as a video: damaged, cut off, or of another kind'
+                raise SourceError(msg)
+            is_frame, first = capture.read()
+            if is_frame:
+                frames = capture.get(cv2.CAP_PROP_FRAME_COUNT)
+                # Containers lie about their length, so that it is good for a progress bar only.
+                frame_count = int(frames) if 0 < frames < 1e9 else None
+                yield (
+                    frame_count,
+                    _video_images(_VideoFile(path, capture, frame_count), first, rate_hz),
+                )
+            else:
+                yield None, _images_of_codec(path, _codec(capture), rate_hz)
+        finally:
+            capture.release()
 
 
 @dataclass(frozen=True)

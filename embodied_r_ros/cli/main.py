@@ -29,7 +29,7 @@ _COMPLETING = '_ARGCOMPLETE'  # set by the shell's completion
 VERBS: dict[str, str] = {
     'ask': 'answer one question about a recording, or find what many of them show',
     'collect': 'make episodes of camera bags: keyframes and deltas, several bags at a time',
-    'demo': 'show the main job on a recording: real nodes, real answers',
+    'demo': 'show what is seen in a film, on a page that takes questions; with ROS, by real nodes',
     'demos': 'make bags of datasets of demonstrations',
     'doctor': 'check the installation, and say what to do',
     'episodes': 'list, audit, recover, export or delete recordings; compare their labels',
@@ -87,6 +87,14 @@ _OLD_GROUPS = {
     'sim arm': {'source.': 'arm.'},
 }
 
+_FIRST = """\
+embodied-r: error: there is no verb. To begin:
+  embodied-r demo --source MY.mp4           what is seen in a film, on a page that takes questions
+  embodied-r demo --camera 0                the same of a webcam
+  embodied-r ask MY.mp4 "What do you see?"  one answer, here
+  embodied-r doctor                         what is installed, and what is missing
+The others: embodied-r --help"""
+
 _OF_ARM = {'demos', 'keypoints'}  # verbs in a folder of their own
 
 
@@ -99,6 +107,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    if not arguments and _COMPLETING not in os.environ:
+        print(_FIRST, file=sys.stderr)
+        sys.exit(2)
     parser = _Parser(prog='embodied-r', description='Spatial reasoning from a robot camera.')
     verbs = parser.add_subparsers(metavar='VERB', required=True, parser_class=_Parser)
     chosen = next((word for word in arguments if not word.startswith('-')), None)

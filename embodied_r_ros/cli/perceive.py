@@ -89,8 +89,8 @@ def _tell(deltas: Iterable[SemanticDelta], *, as_json: bool) -> str:
     """Print deltas; why all of them failed, empty: not all did."""
     kinds: Counter[DeltaKind] = Counter()
     error = ''
-    for delta in deltas:
-        print(json.dumps(delta.to_json()) if as_json else _paragraph(delta), flush=True)
+    for number, delta in enumerate(deltas, 1):
+        print(json.dumps(delta.to_json()) if as_json else _paragraph(number, delta), flush=True)
         kinds[delta.kind] += 1
         error = error or ' '.join(delta.error.split())
     if set(kinds) != {DeltaKind.FAILED}:
@@ -98,7 +98,8 @@ def _tell(deltas: Iterable[SemanticDelta], *, as_json: bool) -> str:
     return f'none of {kinds.total()} keyframes could be perceived: {error}'
 
 
-def _paragraph(delta: SemanticDelta) -> str:
-    heading = f'{delta.from_id} -> {delta.to_id}  {delta.stamp_ns / 1e9:.3f} s  {delta.kind.name}'
+def _paragraph(number: int, delta: SemanticDelta) -> str:
+    skipped = f', {delta.skipped} keyframes before it left out' if delta.skipped else ''
+    heading = f'[{number}]  {delta.stamp_ns / 1e9:.3f} s  {delta.kind.name}{skipped}'
     lines = [line for line in (delta.action, delta.change, delta.error) if line]
     return '\n    '.join([heading, *lines])

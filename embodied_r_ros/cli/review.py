@@ -3,33 +3,30 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
+from functools import partial
 import getpass
+import os
 import secrets
+import sys
 import time
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING
+import webbrowser
 
+from embodied_r_ros.apps.review.asking import EpisodeAsker
 from embodied_r_ros.apps.review.library import Library
 from embodied_r_ros.apps.review.pages import ReviewService
 from embodied_r_ros.apps.review.recording import rows_by_episode
 from embodied_r_ros.apps.review.server import listen, make_app, serve_app
 from embodied_r_ros.cli.arguments import say, some_path, some_text
 from embodied_r_ros.core.chat.settings import is_loopback
-from embodied_r_ros.data.episodes.offline import ask_about, RecordingScene
 from embodied_r_ros.data.episodes.replay import read_report
-from embodied_r_ros.serving.profiles import reasoner_config
+from embodied_r_ros.serving.profiles import reasoner_config, TOOLS
 from embodied_r_ros.serving.served import served_model
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
-
-    from embodied_r_ros.apps.review.pages import Asker
-    from embodied_r_ros.apps.review.recording import RowQuestion
-    from embodied_r_ros.core.chat.settings import ChatConfig
-    from embodied_r_ros.core.reasoning.question import Question, ReasonerConfig
-    from embodied_r_ros.core.types.answers import Answer
-    from embodied_r_ros.core.types.deltas import SemanticDelta
+    from collections.abc import Iterator
 
 _PORT = 8350
 
@@ -65,7 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '--model',
         type=some_text,
         metavar='DIR_OR_URL',
-        help='answers new questions: folder with a model, or URL of a model server',
+        help='answers new questions: folder with a model, or URL of a model server (default: '
+        'the tools of the scene alone)',
     )
 
 
@@ -73,45 +71,55 @@ def main(args: argparse.Namespace) -> int:
     """Serve the page of a folder until it is interrupted."""
     rows = rows_by_episode(args.rows) if args.rows else None
     reports = [read_report(path) for path in args.replay]
-    with served_model(args.model, say) if args.model else nullcontext() as chat:
-        ask = _asker(chat, reasoner_config(args.model)) if chat else None
-        _serve_page(args, rows, ask, reports)
+    with asker_of(args.model) as ask, closing(Library(args.dir, rows, reports)) as library:
+        service = ReviewService(library, time.time_ns, ask)
+        serve_page(service, args.dir.resolve().name, args.host, args.port)
     return 0
 
 
-def _serve_page(
-    args: argparse.Namespace,
-    rows: dict[str, list[RowQuestion]] | None,
-    ask: Asker | None,
-    replays: Sequence[dict[str, Any]],
+@contextmanager
+def asker_of(model: str | None) -> Iterator[EpisodeAsker]:
+    """Who answers questions: a model that is given, else the tools, as of `embodied-r ask`.
+
+    Raises:
+        ConfigError: There is no such model.
+        ModelError: Its server does not start.
+    """
+    reach = partial(served_model, model, say) if model else nullcontext
+    ask = EpisodeAsker(reach, reasoner_config(model or '', '' if model else TOOLS))
+    with closing(ask):
+        if model:
+            ask.start()  # what is wrong with it shows at once
+        yield ask
+
+
+def serve_page(
+    service: ReviewService, title: str, host: str, port: int, *, opens: bool = False
 ) -> None:
-    """Serve the page until it is interrupted; its address goes to stdout."""
-    token = '' if is_loopback(args.host) else secrets.token_urlsafe(24)
-    with listen(args.host, args.port) as listening:
-        library = Library(args.dir, rows, replays)
-        try:
-            service = ReviewService(library, time.time_ns, ask)
-            title = args.dir.resolve().name
-            app = make_app(service, title, _user(), host=args.host, token=token)
-            port = listening.getsockname()[1]
-            name = f'[{args.host}]' if ':' in args.host else args.host
-            print(f'http://{name}:{port}/' + (f'?token={token}' if token else ''), flush=True)
-            say(f'{len(library)} recordings; Ctrl-C ends it')
-            with suppress(KeyboardInterrupt):
-                serve_app(app, listening)
-        finally:
-            library.close()
+    """Serve the page until it is interrupted; its address goes to stdout.
 
+    Args:
+        service: What it shows.
+        title: Of the page.
+        host: Address on which it listens; any but a loopback one needs a token.
+        port: 0: any that is free.
+        opens: Whether a browser opens it, where there is a screen.
 
-def _asker(chat: ChatConfig, config: ReasonerConfig) -> Asker:
-    def ask(deltas: Sequence[SemanticDelta], question: Question) -> Answer:
-        return ask_about(RecordingScene(tuple(deltas)), question, chat, config, _ignore)
-
-    return ask
-
-
-def _ignore(*_: Any) -> None:
-    """Hear nothing of an answer in the making."""
+    Raises:
+        InputError: The address cannot be used.
+    """
+    token = '' if is_loopback(host) else secrets.token_urlsafe(24)
+    with listen(host, port) as listening:
+        app = make_app(service, title, _user(), host=host, token=token)
+        name = f'[{host}]' if ':' in host else host
+        address = f'http://{name}:{listening.getsockname()[1]}/'
+        address += f'?token={token}' if token else ''
+        print(address, flush=True)
+        say(f'{len(service.library)} recordings; Ctrl-C ends it')
+        if opens and (sys.platform == 'darwin' or {'DISPLAY', 'WAYLAND_DISPLAY'} & {*os.environ}):
+            webbrowser.open(address)
+        with suppress(KeyboardInterrupt):
+            serve_app(app, listening)
 
 
 def _user() -> str:

@@ -41,7 +41,7 @@ from embodied_r_ros.core.chat.settings import (
     model_files,
     refuse_pickles,
 )
-from embodied_r_ros.serving.profiles import load_profile, Profile, READER, ServerConfig, TOOLS
+from embodied_r_ros.serving.profiles import load_profile, Profile, READER, ServerConfig
 from embodied_r_ros.serving.server_process import is_healthy
 from embodied_r_ros.serving.servers import ModelServers
 
@@ -114,8 +114,8 @@ def served_reasoner(
 
 
 @contextmanager
-def usual_reasoner(
-    say: Callable[[str], None], profile: str = TOOLS, *, stays: bool = False
+def installed_reasoner(
+    say: Callable[[str], None], profile: str, *, stays: bool = False
 ) -> Iterator[ChatConfig | None]:
     """Serve the model that reads questions; None: none is installed, or it does not start.
 

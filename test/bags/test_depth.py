@@ -16,7 +16,7 @@ from embodied_r_ros.bags.depth import (
     NO_DEPTH,
 )
 from embodied_r_ros.bags.message_types import BagMessageFactory
-from embodied_r_ros.bags.playback import as_bag, playable
+from embodied_r_ros.bags.playback import playable
 from embodied_r_ros.bags.sources import DepthSource, open_source
 from embodied_r_ros.common.errors import ImageError, SourceError, UnsupportedImageError
 from embodied_r_ros.core.types.images import StampedImage
@@ -405,13 +405,13 @@ def folder(tmp_path: Path) -> Path:
 FIFTH = DepthSource(config=DepthConfig(unit_m=0.0002))
 
 
-def test_a_folder_has_the_depth_beside_it(folder: Path) -> None:
+def test_a_folder_has_the_depth_beside_it(folder: Path, tmp_path: Path) -> None:
     assert wall_distances(folder, FIFTH) == WALL[:3]
     assert wall_distances(folder, DepthSource(NO_DEPTH)) == [None] * 3
     with pytest.raises(SourceError, match="is a folder and has no depth topic '/d'"):
         wall_distances(folder, DepthSource('/d'))
-    with as_bag(folder, depth=FIFTH) as bag:
-        assert wall_distances(bag) == WALL[:3]
+    bag = playable(folder, tmp_path / 'x', depth=FIFTH).bag
+    assert wall_distances(bag) == WALL[:3]
 
 
 def test_what_is_no_depth_beside_a_folder_is_left_out(

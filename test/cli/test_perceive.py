@@ -88,7 +88,7 @@ def test_a_listing_for_people(folder: Path, capsys: pytest.CaptureFixture[str]) 
         == 0
     )
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == '0 -> 0  0.000 s  FIRST'
+    assert lines[0] == '[1]  0.000 s  FIRST'
     assert lines[1].startswith('    In view: red round object 15° left')
     assert lines[1].endswith(' m.')
     assert lines[3].startswith('    turned left')

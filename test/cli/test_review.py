@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import contextmanager
 import socket
 from typing import Any, TYPE_CHECKING
 
@@ -9,17 +9,16 @@ from embodied_r_ros.cli import review
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.core.chat.settings import ChatConfig
-from embodied_r_ros.core.reasoning.question import Question, ReasonerConfig
+from embodied_r_ros.core.reasoning.question import ReasonerConfig
 from embodied_r_ros.serving.profiles import load_profile
-import pytest
 
 from test.apps.review.recordings import ANSWERS, record
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-for module in ('starlette', 'uvicorn', 'jinja2'):
-    pytest.importorskip(module)
+    import pytest
 
 
 def serve(
@@ -53,12 +52,14 @@ def test_only_this_machine_is_served_unless_told_otherwise(
 
 
 def test_bad_input_ends_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(tmp_path / 'e1', ANSWERS[:1])
+    (tmp_path / 'empty').mkdir()
     with socket.create_server(('127.0.0.1', 0)) as taken:
         port = str(taken.getsockname()[1])
         assert main(['review', str(tmp_path), '--port', port]) == 2
     assert f'cannot listen on 127.0.0.1 port {port}' in capsys.readouterr().err
     for words, why in (
-        ([str(tmp_path)], 'is neither a bag nor a folder of bags'),
+        ([str(tmp_path / 'empty')], 'is neither a bag nor a folder of bags'),
         ([str(tmp_path / 'none')], 'does not exist'),
         ([str(tmp_path), '--port', '70000'], 'cannot listen'),
         ([str(tmp_path), '--rows', str(tmp_path / 'none.jsonl')], 'cannot be read as rows'),
@@ -71,21 +72,20 @@ def test_bad_input_ends_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_shipped_model_reads_recordings_as_long_as_it_is_served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    record(tmp_path / 'e1', ANSWERS[:1])
-    budgets: list[int] = []
+    events: list[Any] = []
 
-    def note(scene: Any, question: Any, chat: Any, config: ReasonerConfig, hear: Any) -> None:
-        budgets.append(config.token_budget)
+    @contextmanager
+    def reach(model: str, _: Any) -> Iterator[ChatConfig]:
+        events.append(model)
+        yield ChatConfig()
+        events.append('end')
 
-    def ask_once(args: Any, rows: Any, ask: Any, *_: Any) -> None:
-        ask((), Question('Where?'))
-
-    monkeypatch.setattr(review, 'ask_about', note)
-    monkeypatch.setattr(review, '_serve_page', ask_once)
-    monkeypatch.setattr(review, 'served_model', lambda *_: nullcontext(ChatConfig()))
-    for model in (str(shared_path('models', 'arm')), 'http://127.0.0.1:9'):
-        assert main(['review', str(tmp_path), '--model', model]) == 0
+    monkeypatch.setattr(review, 'served_model', reach)
+    arm, url = str(shared_path('models', 'arm')), 'http://127.0.0.1:9'
+    for model in (arm, url):
+        with review.asker_of(model) as ask:
+            events.append(ask._config.token_budget)
     served = load_profile('embedded-arm').reasoner['token_budget']
-    assert budgets == [served, ReasonerConfig.token_budget]
+    assert events == [arm, served, 'end', url, ReasonerConfig.token_budget, 'end']

@@ -194,7 +194,7 @@ def test_a_model_perceives_in_order() -> None:
     with ChatServer(lambda _: Script((reply,)), models=[{'id': 'vlm'}]) as server:
         perceiver = vlm_perceiver(ChatConfig(url=server.url, model='vlm'))
         deltas = list(perceive_images(stream(turning()), perceiver, in_flight=3))
-    assert [delta.to_id for delta in deltas] == list(range(len(deltas)))
+    assert [delta.to_id for delta in deltas] == [*range(1, 1 + len(deltas))]
     assert {delta.model.name for delta in deltas} == {'vlm'}
 
 

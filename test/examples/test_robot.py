@@ -12,11 +12,11 @@ import pytest
 pytest.importorskip('rclpy')
 pytest.importorskip('xllamacpp')
 
+from embodied_r_ros.apps.demo import DemoQuestion
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.core.chat.settings import model_digest
 from embodied_r_ros.core.reasoning.question import Question
-from embodied_r_ros.nodes.demo.demo import DemoQuestion
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.serving.promotion import promote, roll_back
 

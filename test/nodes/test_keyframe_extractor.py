@@ -108,7 +108,7 @@ def test_new_views_become_keyframes_with_their_own_header(graph: Graph) -> None:
     stamps = [msg.header.stamp.sec * S + msg.header.stamp.nanosec - START_NS for msg in found]
     assert stamps == [1, 2 * S // 10 + 1, 4 * S // 10 + 1]
     assert {(msg.header.frame_id, msg.camera) for msg in found} == {('front_optical', 'front')}
-    assert [(msg.id, msg.reference_id) for msg in found] == [(0, 0), (1, 0), (2, 1)]
+    assert [(msg.id, msg.reference_id) for msg in found] == [(1, 1), (2, 1), (3, 2)]
     assert [msg.reason for msg in found] == [
         Keyframe.REASON_FIRST,
         Keyframe.REASON_NEW_VIEW,
@@ -124,7 +124,7 @@ def test_a_reader_that_comes_later_misses_no_first_keyframe(graph: Graph) -> Non
     msg.header.stamp = messages.stamp_to_msg(ROS_MESSAGES, START_NS)
     images.publish(msg)
     wait_for(lambda: node._keyframes.count == 1, 'the keyframe')
-    assert [keyframe.id for keyframe in graph.inbox(Keyframe, 'keyframe').wait(1)] == [0]
+    assert [keyframe.id for keyframe in graph.inbox(Keyframe, 'keyframe').wait(1)] == [1]
 
 
 def test_compressed_images_are_passed_on_as_they_came(graph: Graph) -> None:
@@ -427,7 +427,7 @@ def test_episode_starts_a_new_stream_and_names_its_keyframes(graph: Graph) -> No
     wait_for(lambda: node._episode_id == 'e7', 'the mark')
     camera.send(view(2), START_NS + S)
     found = camera.keyframes.wait(3)
-    assert [(msg.id, msg.episode_id) for msg in found] == [(0, ''), (1, ''), (0, 'e7')]
+    assert [(msg.id, msg.episode_id) for msg in found] == [(1, ''), (2, ''), (1, 'e7')]
     marks.publish(mark(EpisodeMark.EVENT_STOP))
     wait_for(lambda: node._episode_id == '', 'the mark')
     camera.send(view(3), START_NS + 2 * S)
@@ -513,7 +513,7 @@ def test_three_rounds_of_the_lifecycle_in_a_namespace(graph: Graph) -> None:
         graph.change(node, CONFIGURE, ACTIVATE)
         camera = Camera(graph, namespace='/robot1')
         camera.send(view(round_trip), START_NS)
-        assert camera.keyframes.wait(1)[0].id == 0
+        assert camera.keyframes.wait(1)[0].id == 1
         graph.outsider.destroy_publisher(camera.images)
         graph.change(node, DEACTIVATE, CLEANUP)
     assert not [t for t in threading.enumerate() if t.name == 'keyframes']

@@ -125,12 +125,12 @@ def test_two_cameras_of_a_robot_are_kept_apart(graph: Graph) -> None:
     rear.keyframes.wait(1)
     deltas.wait(4)
     told = sorted((msg.camera, msg.from_id, msg.to_id) for msg in deltas)
-    assert told == [('front', 0, 0), ('front', 0, 1), ('front', 1, 2), ('rear', 0, 0)]
+    assert told == [('front', 1, 1), ('front', 1, 2), ('front', 2, 3), ('rear', 1, 1)]
     assert {msg.camera for msg in front.keyframes} == {'front'}
     assert [msg.camera for msg in rear.keyframes] == ['rear']
-    kept = [perceiver._worker.keyframe(0, name) for name in names]
+    kept = [perceiver._worker.keyframe(1, name) for name in names]
     assert [keyframe.camera for keyframe in kept if keyframe] == list(names)
-    assert perceiver._worker.keyframe(2, 'rear') is None
+    assert perceiver._worker.keyframe(3, 'rear') is None
 
 
 def test_focus_of_a_robot_is_not_answered_by_the_other(graph: Graph) -> None:

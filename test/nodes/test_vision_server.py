@@ -66,7 +66,7 @@ def test_images_become_deltas(stand_in: bool, graph: Graph, server_url: str) -> 
         camera.send(view(index), START_NS + index * S)
         camera.keyframes.wait(index + 1)
     first, second = deltas.wait(2, timeout_s=_PATIENCE_S)
-    assert (first.from_id, first.to_id, second.from_id, second.to_id) == (0, 0, 0, 1)
+    assert (first.from_id, first.to_id, second.from_id, second.to_id) == (1, 1, 1, 2)
     assert second.header.stamp.sec == START_NS // S + 1
     if stand_in:
         assert (first.kind, second.kind) == (SemanticDelta.KIND_FIRST, SemanticDelta.KIND_CHANGE)

@@ -29,7 +29,6 @@ FEATURES = [
     'tflite',
     'fleet',
     'view',
-    'review',
     'bt',
     'mcp',
     'gpu',
@@ -170,6 +169,8 @@ def test_apt_brings_what_the_core_needs_where_it_has_it() -> None:
         'lz4',
         'mcap',
         'rosbags',
+        'starlette',
+        'uvicorn',
         *OF_THE_READER,
     }
 

@@ -20,6 +20,7 @@ from embodied_r_ros.data.episodes.contents import keyframe_topics
 from embodied_r_ros.data.own_messages import keyframe_from_msg
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from embodied_r_ros.bags.reader import BagReader
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 MOST_SHOTS = 1500  # of a camera: of more images, every second, third, … is shown
 _SIDE_PX, _QUALITY = 960, 85
 _COMPRESSED = '/compressed'
-_POSTERS, _POSTER_PX = 6, 240
+_POSTERS, _POSTER_PX, _PICTURE_PX = 6, 240, 640
 
 
 @dataclass(frozen=True)
@@ -195,6 +196,21 @@ def jpeg_of_keyframe(keyframe: Keyframe) -> bytes:
         return b''
 
 
+def keyframe_pictures(bag: Path, most: int) -> Iterator[tuple[str, int, bytes]]:
+    """Camera, stamp [ns] and JPEG of recorded keyframes, so many of them, evenly chosen.
+
+    Raises:
+        BagError: It is no readable bag.
+    """
+    with open_bag(bag) as reader:
+        topics = keyframe_topics(reader)
+        step = max(1, -(-sum(reader.topics[topic].msgcount for topic in topics) // most))
+        for number, (_, _, msg) in enumerate(read_messages(reader, topics, _leave_out)):
+            keyframe = None if number % step else read_keyframe(msg)
+            if keyframe and (data := _small(jpeg_of_keyframe(keyframe), _PICTURE_PX)):
+                yield keyframe.camera, keyframe.stamp_ns, data
+
+
 def posters(bag: Path) -> list[bytes]:
     """A few small pictures of a recording, evenly in time, for the list of recordings.
 
@@ -229,8 +245,8 @@ def _evenly(items: list[Keyframe]) -> list[Keyframe]:
     return items[::step]
 
 
-def _small(data: bytes) -> bytes:
+def _small(data: bytes, side_px: int = _POSTER_PX) -> bytes:
     try:
-        return encode_image(decode_image(data), 75, _POSTER_PX).data
+        return encode_image(decode_image(data), 75, side_px).data
     except (ImageError, ValueError):
         return b''

@@ -7,14 +7,17 @@ they are, and the page shows them as text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.apps.review.library import FILTERS, Mark
+from embodied_r_ros.apps.review.recording import with_answer
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.core.reasoning.question import Question, question_problem
+from embodied_r_ros.core.reasoning.question import Question, question_problem, Refusal
+from embodied_r_ros.core.types.answers import UNKNOWN
+from embodied_r_ros.core.types.deltas import ScaleSource
 from embodied_r_ros.core.types.episodes import (
     Label,
     LabelKind,
@@ -31,9 +34,10 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.types.answers import Answer
     from embodied_r_ros.core.types.deltas import SemanticDelta
     from embodied_r_ros.core.types.landmarks import SceneMap
+    from embodied_r_ros.data.episodes.episode import Episode
 
-# Asks a model about the deltas up to a moment, with the map of the place where it takes one.
-Asker = Callable[[Sequence['SemanticDelta'], Question], 'Answer']
+# Answers a question about what an episode shows up to a moment [ns].
+Asker = Callable[['Episode', Question, float], 'Answer']
 _FILM_WAIT_S = 2.0
 _MOST_CARDS = 200
 _LABELS = {
@@ -48,7 +52,7 @@ class ReviewService:
 
     library: Library
     now_ns: Callable[[], int]  # since the epoch
-    ask: Asker | None = None  # None: there is no model
+    ask: Asker | None = None  # None: nobody answers
 
     def recordings(self, query: Mapping[str, str]) -> dict[str, Any]:
         """The list of recordings: first those with the most questions of a filter.
@@ -207,14 +211,14 @@ class ReviewService:
         return Label(name, question_id, kind, who, self.now_ns(), after=after)
 
     def write(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Take a new question, ask the model where that is wanted, and tell how things are now.
+        """Take a new question, answer it where that is wanted, and tell how things are now.
 
         Args:
-            body: `e`, `id`, `who`, `text`, `options`, `t` [s]; `solution` where it is known;
-                `ask`: whether the model is to answer.
+            body: `e`, `id`, `who`, `text`, `options`, `t` [s]: the moment up to which it asks;
+                `solution` where it is known; `ask`: whether it is to be answered.
 
         Raises:
-            InputError: It does not fit, or there is no model.
+            InputError: It does not fit, or there is no answer.
             ModelError: The model fails.
             EmbodiedRError: The disk does not take it.
         """
@@ -240,25 +244,22 @@ class ReviewService:
     def _with_answer(
         self, draft: Label, question: WrittenQuestion, recording: ReviewRecording
     ) -> Label:
-        """A new question with what the model says."""
+        """A new question with its answer."""
         if self.ask is None:
-            msg = 'there is no model to ask: start again with --model, or give the solution'
+            msg = 'nobody answers questions here'
             raise InputError(msg)
-        deltas = recording.seen_until(question.stamp_ns)
-        if not deltas:
+        episode = recording.episode
+        if not episode or all(d.stamp_ns > question.stamp_ns for d in episode.deltas):
             msg = 'nothing was perceived until this moment: ask at a later one'
             raise InputError(msg)
-        answer = self.ask(deltas, Question(question.text, question.options))
-        confidence = answer.confidence if math.isfinite(answer.confidence) else None
-        answered_question = replace(
-            question,
-            think=answer.think,
-            model=answer.model.name,
-            digest=answer.model.digest,
-            confidence=confidence,
-            delta_ids=answer.delta_ids,
-        )
-        return replace(draft, question=answered_question, before=answer.text or 'unknown')
+        asked = Question(question.text, question.options)
+        try:
+            answer = self.ask(episode, asked, question.stamp_ns)
+        except Refusal as error:
+            msg = f'there is no answer: {error}'
+            raise InputError(msg) from None
+        told = with_answer(question, answer)
+        return replace(draft, question=told, before=answer.text or UNKNOWN)
 
 
 def _new_question(body: Mapping[str, Any], recording: ReviewRecording) -> WrittenQuestion:
@@ -355,6 +356,7 @@ def _map(scene: SceneMap | None, begin_ns: int) -> dict[str, Any] | None:
     if scene is None:
         return None
     return {
+        'is_metric': scene.scale is not ScaleSource.RELATIVE,
         'landmarks': [
             {
                 'label': one.label,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.core.types.answers import Answer, FocusText, RejectedCompletion, ToolCall
     from embodied_r_ros.core.types.deltas import SemanticDelta
-    from embodied_r_ros.core.types.episodes import Label
+    from embodied_r_ros.core.types.episodes import Label, WrittenQuestion
     from embodied_r_ros.core.types.landmarks import SceneMap
     from embodied_r_ros.data.episodes.answers import AnswerLog
     from embodied_r_ros.data.episodes.episode import Episode
@@ -183,10 +183,6 @@ class ReviewRecording:
             return None
         return scene if scene and (scene.landmarks or scene.path) else None
 
-    def seen_until(self, stamp_ns: int) -> tuple[SemanticDelta, ...]:
-        """Deltas up to a moment."""
-        return tuple(delta for delta in self.deltas if delta.stamp_ns <= stamp_ns)
-
 
 def read_recording(bag: Path, beside: Beside | None = None) -> ReviewRecording:
     """Read what the page shows of a recording.
@@ -267,6 +263,28 @@ def written_question(label: Label, deltas: Sequence[SemanticDelta]) -> ReviewQue
         digest=question.digest,
         deltas=_positions(question.delta_ids, question.stamp_ns, deltas),
         author=label.who,
+        first_number=question.first_number,
+        sentence=question.sentence,
+        check=question.check,
+        check_reason=question.check_reason,
+        calls=question.calls,
+    )
+
+
+def with_answer(question: WrittenQuestion, answer: Answer) -> WrittenQuestion:
+    """A written question with what was answered to it."""
+    return replace(
+        question,
+        think=answer.think,
+        model=answer.model.name,
+        digest=answer.model.digest,
+        confidence=answer.confidence if math.isfinite(answer.confidence) else None,
+        delta_ids=answer.delta_ids,
+        first_number=1 + answer.deltas_omitted,
+        sentence=answer.sentence,
+        check=answer.check.name.lower(),
+        check_reason=answer.check_reason,
+        calls=answer.calls,
     )
 
 

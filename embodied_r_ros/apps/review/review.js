@@ -5,6 +5,8 @@
 const SVG = 'http://www.w3.org/2000/svg';
 const TURNS = /[\u202a-\u202e\u2066-\u2069]/;
 const byId = id => document.getElementById(id);
+const site = JSON.parse(byId('site').textContent);
+const saved = site.saved;  // all that this page shows, where it has no server
 const state = {
   key: '', t: 0, filter: 'all', who: '', list: [], offset: 0, total: 0,
   rec: null, questions: [], current: '', playing: false, given: [], busy: false,
@@ -31,7 +33,7 @@ function draw(tag, attributes, ...children) {
 
 const seconds = t => `${t.toFixed(1)} s`;
 const query = values => new URLSearchParams(values).toString();
-const pictureOf = (camera, n) => `/picture?${query({ e: state.key, c: camera, n })}`;
+const pictureOf = (camera, n) => (saved ? saved.pictures[camera][n] : `/picture?${query({ e: state.key, c: camera, n })}`);
 
 function say(text, isBad) {
   byId('status').textContent = text;
@@ -40,6 +42,7 @@ function say(text, isBad) {
 }
 
 async function get(path, values) {
+  if (saved) return path === '/api/recordings' ? { recordings: [{ key: saved.recording.key }], total: 1, read: 1 } : saved.recording;
   const reply = await fetch(`${path}?${query(values)}`, { credentials: 'same-origin' });
   const value = await reply.json().catch(() => ({ error: `the server says ${reply.status}` }));
   if (!reply.ok) throw new Error(value.error || `the server says ${reply.status}`);
@@ -78,6 +81,7 @@ async function sendWaiting() {
         return;
       }
       keepWaiting(waiting().filter(one => one.body.id !== item.body.id));
+      state.refused = reply.ok ? '' : item.body.id;
       if (!reply.ok) {
         say(value.error || `the server says ${reply.status}`, true);
         continue;
@@ -107,6 +111,8 @@ async function loadList() {
   }
   state.list = value.recordings;
   state.total = value.total;
+  document.body.classList.toggle('alone', value.total === 1);
+  if (saved) return;
   const share = value.questions ? value.labelled / value.questions : 0;
   byId('bar').value = share;
   const read = value.read < value.total ? `, ${value.read} of ${value.total} recordings read` : '';
@@ -205,6 +211,7 @@ function takeFilm(film) {
     delete box.dataset.names;
   }
   if (film.problem) say(film.problem, true);
+  showStrip();
   drawMarks();
   showTime();
   if (!film.is_whole) {
@@ -267,9 +274,22 @@ function showTime() {
     }
   }
   const key = [...rec.film.keyframes].reverse().find(mark => mark.t <= state.t + 1e-4);
-  byId('now').textContent = key ? `${numberOf(currentQuestion(), key.id)} · ${key.reason}${key.overlap === null ? '' : ` · ${(100 * key.overlap).toFixed(0)} % shared`}` : '';
+  byId('now').textContent = key ? `${numberAt(key.camera, key.t)} · ${key.reason}${key.overlap === null ? '' : ` · ${(100 * key.overlap).toFixed(0)} % shared`}` : '';
   showPose();
   markDelta();
+}
+
+/* The keyframes, each with the number that it has everywhere. */
+function showStrip() {
+  const step = Math.ceil(state.rec.deltas.length / 300) || 1;
+  byId('strip').replaceChildren(...state.rec.deltas.flatMap((delta, position) => (position % step ? [] : [make('li', {}, thumbnail(position))])));
+  markDelta();
+}
+
+function thumbnail(position) {
+  const delta = state.rec.deltas[position];
+  return make('button', { type: 'button', 'data-t': delta.t, 'data-position': position, title: wordsOf(delta), onclick: () => setTime(delta.t) },
+    make('img', { src: pictureAt(delta.camera, delta.t), alt: '', loading: 'lazy' }), make('span', {}, `[${position + 1}] ${seconds(delta.t)}`));
 }
 
 function drawMarks() {
@@ -316,6 +336,7 @@ let mapScale = null;
 function drawMap() {
   const map = state.rec.map;
   byId('place').hidden = !map;
+  byId('views').classList.toggle('with-map', Boolean(map));
   mapScale = null;
   if (!map) return;
   const points = [...map.path.map(point => point.position), ...map.landmarks.map(one => one.position)];
@@ -326,15 +347,15 @@ function drawMap() {
   mapScale = point => [width / 2 + (point[0] - middle[0]) / span, height / 2 - (point[1] - middle[1]) / span];
   const parts = [];
   const way = map.path.map(point => mapScale(point.position).map(value => value.toFixed(1)).join(',')).join(' ');
-  parts.push(draw('polyline', { points: way, fill: 'none', stroke: '#b5bec8', 'stroke-width': 2 }));
-  parts.push(draw('polyline', { id: 'walked', points: '', fill: 'none', stroke: '#1d4f8c', 'stroke-width': 2 }));
+  parts.push(draw('polyline', { points: way, class: 'way' }));
+  parts.push(draw('polyline', { id: 'walked', points: '', class: 'way' }));
   const shapes = map.landmarks.map(one => {
     const [x, y] = mapScale(one.position);
     const [w, h] = one.size ? one.size.map(value => Math.max(3, value / span)) : [6, 6];
     const text = one.label + (one.status === 'gone' ? ' (gone)' : '');
     const group = draw('g', { 'data-from': one.from_t }, draw('title', {}, text));
-    if (one.size) group.append(draw('rect', { x: x - w / 2, y: y - h / 2, width: w, height: h, fill: '#f2c79a', 'fill-opacity': 0.7, stroke: '#8a4b00' }));
-    else group.append(draw('circle', { cx: x, cy: y, r: 3, fill: '#8a4b00' }));
+    if (one.size) group.append(draw('rect', { x: x - w / 2, y: y - h / 2, width: w, height: h, class: 'thing' }));
+    else group.append(draw('circle', { cx: x, cy: y, r: 3, class: 'thing' }));
     parts.push(group);
     const half = [Math.min(w / 2, 40), Math.min(h / 2, 40)];
     return { one, x, y, half, text, left: x - half[0], right: x + half[0], top: y - half[1], bottom: y + half[1] };
@@ -346,16 +367,16 @@ function drawMap() {
     if (!place) continue;
     names.push(place);
     const group = draw('g', { 'data-from': shape.one.from_t });
-    if (place.isFar) group.append(draw('path', { d: `M${shape.x} ${shape.y}L${Math.min(place.right, Math.max(place.left, shape.x))} ${Math.min(place.bottom, Math.max(place.top, shape.y))}`, stroke: '#8a4b00', 'stroke-width': 0.6 }));
-    group.append(draw('text', { x: place.left, y: place.bottom - 2, 'font-size': 10, fill: '#16202b', stroke: '#fff', 'stroke-width': 2.5, 'paint-order': 'stroke' }, shape.text));
+    if (place.isFar) group.append(draw('path', { d: `M${shape.x} ${shape.y}L${Math.min(place.right, Math.max(place.left, shape.x))} ${Math.min(place.bottom, Math.max(place.top, shape.y))}`, class: 'leader' }));
+    group.append(draw('text', { x: place.left, y: place.bottom - 2 }, shape.text));
     parts.push(group);
   }
   const unnamed = shapes.length - names.length;
-  if (unnamed) parts.push(draw('text', { x: width - 8, y: 242, 'font-size': 10, 'text-anchor': 'end', fill: '#55606c' }, `${unnamed} more under the pointer`));
+  if (unnamed) parts.push(draw('text', { x: width - 8, y: 242, 'text-anchor': 'end' }, `${unnamed} more under the pointer`));
   const metre = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100].filter(value => value / span <= 90).pop() || 0.1;
-  parts.push(draw('path', { d: `M10 242h${metre / span}`, stroke: '#16202b', 'stroke-width': 2 }));
-  parts.push(draw('text', { x: 10, y: 238, 'font-size': 10, fill: '#16202b' }, `${metre} m`));
-  parts.push(draw('path', { id: 'pose', d: 'M9 0 -5 5 -2 0 -5 -5Z', fill: '#1d4f8c', stroke: '#fff' }));
+  if (map.is_metric) parts.push(draw('path', { d: `M10 242h${metre / span}`, class: 'scale' }));
+  parts.push(draw('text', { x: 10, y: 238 }, map.is_metric ? `${metre} m` : 'no metres known'));
+  parts.push(draw('path', { id: 'pose', d: 'M9 0 -5 5 -2 0 -5 -5Z' }));
   byId('map').replaceChildren(...parts);
   byId('map').setAttribute('aria-label', `Map from above: ${map.landmarks.map(one => one.label).join(', ') || 'the way of the camera'}`);
 }
@@ -407,7 +428,7 @@ function showMoments() {
   const differ = replay.moments.filter(one => one.differences).length;
   byId('replay-title').textContent = `Keyframes, perceived again by ${replay.perceiver}: ${differ} of ${replay.moments.length} differ`;
   byId('moments').replaceChildren(...replay.moments.map(one => make('li', { className: one.differences ? '' : 'same' },
-    deltaButton(one.camera, one.t, 'keyframe', differences(one)), sides(one))));
+    deltaButton(one.camera, one.t, numberAt(one.camera, one.t), differences(one)), sides(one))));
 }
 
 function differences(one) {
@@ -437,10 +458,18 @@ function showQuestions() {
     return make('li', { 'data-id': q.id }, make('button', {
       type: 'button', className: q.is_hit ? '' : 'miss', 'aria-current': q.id === state.current ? 'true' : null,
       onclick: () => choose(q.id),
-    }, make('i', { className: kindOf(q), role: 'img', 'aria-label': words }), make('time', {}, seconds(q.t)), make('span', {}, q.text)));
+    }, make('i', { className: kindOf(q), role: 'img', 'aria-label': words }), make('time', {}, seconds(q.t)), make('span', {}, q.text, ' ', make('small', {}, q.sentence || (q.answer ?? '')))));
   }));
-  if (!shown.length) list.append(make('li', {}, make('p', { className: 'legend' }, 'No questions yet: write one on the right.')));
+  if (!shown.length) list.append(make('li', {}, make('p', { className: 'legend' }, 'No questions yet.')));
   if (focused) [...list.children].find(row => row.dataset.id === focused)?.firstChild.focus();
+}
+
+/* Scroll a box so that something in it shows, and nothing else: not the page of a phone. */
+function reveal(box, node) {
+  if (!node) return;
+  const [outer, inner] = [box.getBoundingClientRect(), node.getBoundingClientRect()];
+  if (inner.top < outer.top) box.scrollTop -= outer.top - inner.top;
+  else if (inner.bottom > outer.bottom) box.scrollTop += inner.bottom - outer.bottom;
 }
 
 function choose(id, t) {
@@ -450,7 +479,7 @@ function choose(id, t) {
   drawMarks();
   showQuestion();
   byId('question').scrollTop = 0;
-  byId('questions').querySelector('[aria-current]')?.scrollIntoView({ block: 'nearest' });
+  reveal(byId('others'), byId('questions').querySelector('[aria-current]'));
   setTime(t !== undefined ? t : q ? q.t : 0);
 }
 
@@ -461,7 +490,7 @@ function showQuestion() {
   const box = byId('asked');
   const active = box.contains(document.activeElement) ? document.activeElement.dataset.name : null;
   if (!q) {
-    box.replaceChildren(make('h2', {}, 'No question is chosen'), make('p', {}, 'This recording has no recorded answers. Write a question below, at any moment of the film.'));
+    box.replaceChildren(make('h2', {}, 'No question is chosen'), make('p', {}, 'This recording has no recorded answers.'));
     return;
   }
   const own = mine(q);
@@ -484,7 +513,10 @@ function showQuestion() {
     const input = make('input', { 'aria-label': 'The right answer', placeholder: 'the right answer', 'data-name': 'correction', maxlength: 400 });
     row.append(make('form', { onsubmit: event => { event.preventDefault(); if (input.value.trim()) { label('correct', input.value.trim()); leaveInput(); } } }, input, make('button', {}, 'Correct')));
   }
-  parts.push(row, facts(q, own));
+  const used = evidenceOf(q);
+  if (!saved) parts.push(row);
+  parts.push(facts(q, own));
+  if (used.length) parts.push(make('h3', {}, 'Rests on these keyframes'), make('ol', { className: 'evidence' }, ...used.map(position => make('li', {}, thumbnail(position)))));
   if (q.replayed.length) parts.push(...replayedAnswers(q));
   else if (q.think) parts.push(make('h3', {}, 'Reasoning'), make('p', { className: 'think' }, ...withLinks(q)));
   if (q.calls.length) parts.push(make('h3', {}, 'Computed by tools'), make('ol', { className: 'calls' }, ...q.calls.map(call => callRow(q, call))));
@@ -493,16 +525,15 @@ function showQuestion() {
       make('bdi', {}, ...withLinks(q, one.reason)), make('small', {}, ' ', make('bdi', {}, one.model)), make('pre', { dir: 'auto' }, one.completion)))));
   }
   if (q.focus.length) {
-    parts.push(make('h3', {}, 'Looked at again'), make('ol', { className: 'deltas' }, ...q.focus.map(look => make('li', {}, deltaButton(look.camera, look.t, numberOf(q, look.keyframe_id), look.text || 'nothing')))));
+    parts.push(make('h3', {}, 'Looked at again'), make('ol', { className: 'deltas' }, ...q.focus.map(look => make('li', {}, deltaButton(look.camera, look.t, numberAt(look.camera, look.t), look.text || 'nothing')))));
   }
   if (q.deltas.length) {
-    parts.push(make('h3', {}, q.origin === 'row' ? 'Seen until then' : `Semantic deltas that it used (${q.deltas.length})`), make('ol', { className: 'deltas' }, ...q.deltas.map((position, n) => {
+    parts.push(make('h3', {}, q.origin === 'row' ? 'Seen until then' : `Semantic deltas that it used (${q.deltas.length})`), make('ol', { className: 'deltas' }, ...q.deltas.map(position => {
       const delta = state.rec.deltas[position];
       const again = state.rec.replay?.moments.find(one => one.position === position);
-      const head = `[${n + q.first_number}]`;
+      const head = `[${position + 1}]`;
       if (again) return make('li', { className: again.differences ? '' : 'same' }, deltaButton(delta.camera, delta.t, head, differences(again), position), sides(again));
-      const text = [delta.action, delta.change, delta.error].filter(Boolean).join('. ').replace('..', '.');
-      return make('li', {}, deltaButton(delta.camera, delta.t, head, text || delta.kind.toLowerCase().replace('_', ' '), position));
+      return make('li', {}, deltaButton(delta.camera, delta.t, head, wordsOf(delta), position));
     })));
   }
   if (q.prompt) parts.push(make('details', {}, make('summary', {}, 'Prompt, as it was sent'), make('pre', {}, q.prompt)));
@@ -563,40 +594,63 @@ function facts(q, own) {
   return list;
 }
 
-/* "[5]" in a reasoning is the fifth delta of its prompt, "[1-4]" are the first four, merged. */
+/* "[5]" in a reasoning is the fifth delta of its prompt, "[1-4]" are the first four, merged. They
+   are shown with the numbers that keyframes have in the recording. */
 function withLinks(q, text = q.think) {
   return text.split(/(\[\d+(?:-\d+)?\])/).map(part => {
-    const number = /^\[(\d+)(?:-\d+)?\]$/.exec(part);
-    const position = number ? q.deltas[Number(number[1]) - q.first_number] : undefined;
+    const numbers = /^\[(\d+)(?:-(\d+))?\]$/.exec(part);
+    const position = numbers ? positionOf(q, Number(numbers[1])) : undefined;
     if (position === undefined) return part;
     const delta = state.rec.deltas[position];
-    return make('button', { type: 'button', title: `${seconds(delta.t)}: ${delta.change}`, onclick: () => showDelta(position) }, part);
+    const last = numbers[2] ? `-${position + 1 + Number(numbers[2]) - Number(numbers[1])}` : '';
+    return make('button', { type: 'button', title: `${seconds(delta.t)}: ${delta.change}`, onclick: () => showDelta(position) }, `[${position + 1}${last}]`);
   });
 }
 
-/* What a question's reasoning calls a keyframe; "keyframe" where it has none of that id. */
-function numberOf(q, id) {
-  const n = q ? q.deltas.findIndex(position => state.rec.deltas[position].id === id) : -1;
-  return n < 0 ? 'keyframe' : `[${n + q.first_number}]`;
+function positionOf(q, number) {
+  const position = q.deltas.length ? q.deltas[number - q.first_number] : number - 1;
+  return state.rec.deltas[position] ? position : undefined;
+}
+
+/* The keyframes that an answer names, and those that its tools computed from. */
+function evidenceOf(q) {
+  const named = [...`${q.think} ${q.sentence} ${q.check_reason}`.matchAll(/\[(\d+)\]/g)].map(match => Number(match[1]));
+  const numbers = [...named, ...q.calls.flatMap(call => call.observations)];
+  const positions = new Set(numbers.map(number => positionOf(q, number)));
+  return [...positions].filter(position => position !== undefined).sort((a, b) => a - b);
+}
+
+/* What a keyframe is called: by its place among all of them. */
+function numberAt(camera, t) {
+  const n = state.rec.deltas.findIndex(delta => delta.camera === camera && Math.abs(delta.t - t) < 1e-4);
+  return n < 0 ? 'keyframe' : `[${n + 1}]`;
 }
 
 function showDelta(position) {
   setTime(state.rec.deltas[position].t);
-  byId('asked').querySelector(`[data-position="${position}"]`)?.scrollIntoView({ block: 'nearest' });
+  reveal(byId('question'), byId('asked').querySelector(`.deltas [data-position="${position}"]`));
 }
 
 function deltaButton(camera, t, head, text, position) {
+  return make('button', { type: 'button', 'data-position': position, 'data-t': t, onclick: () => setTime(t) },
+    make('img', { src: pictureAt(camera, t), alt: '', loading: 'lazy' }), make('span', {}, make('small', {}, `${head}, ${seconds(t)}`), make('br'), text));
+}
+
+function pictureAt(camera, t) {
   const cameras = state.rec.film.cameras;
   const name = cameras[camera] ? camera : Object.keys(cameras)[0];
-  const picture = name ? pictureOf(name, nearest(cameras[name], t)) : '';
-  return make('button', { type: 'button', 'data-position': position, 'data-t': t, onclick: () => setTime(t) },
-    make('img', { src: picture || null, alt: '', loading: 'lazy' }), make('span', {}, make('small', {}, `${head}, ${seconds(t)}`), make('br'), text));
+  return name ? pictureOf(name, nearest(cameras[name], t)) : null;
 }
 
 function markDelta() {
-  const buttons = [...byId('asked').querySelectorAll('.deltas [data-t]')];
-  const now = buttons.filter(one => Number(one.dataset.t) <= state.t + 0.01).pop();
-  for (const one of buttons) one.classList.toggle('at', one === now);
+  const strip = byId('strip'), used = currentQuestion() ? evidenceOf(currentQuestion()) : [];
+  for (const one of strip.querySelectorAll('button')) one.classList.toggle('used', used.includes(Number(one.dataset.position)));
+  for (const box of [strip, ...byId('asked').querySelectorAll('.deltas')]) {
+    const buttons = [...box.querySelectorAll('[data-t]')];
+    const now = buttons.filter(one => Number(one.dataset.t) <= state.t + 0.01).pop();
+    for (const one of buttons) one.classList.toggle('at', one === now);
+    if (box === strip && now) strip.scrollLeft = now.offsetLeft - (strip.clientWidth - now.clientWidth) / 2;
+  }
 }
 
 /* What a person says. */
@@ -649,18 +703,21 @@ async function next() {
 
 function write(isAsked) {
   const text = byId('new-text').value.trim();
-  if (!state.rec || !text || !whoIsKnown()) return;
+  if (!state.rec || !text || !(isAsked || whoIsKnown())) return;
   const options = byId('new-options').value.split('\n').map(line => line.trim()).filter(Boolean);
   const id = newId();
   state.given.push({ e: state.key, id, question_id: id });
-  const body = { e: state.key, id, who: state.who, text, options, t: state.t, solution: byId('new-solution').value, ask: isAsked, filter: state.filter };
-  say(isAsked ? 'the model is being asked…' : 'saving…');
+  const t = isAsked && !byId('new-now').checked ? state.rec.duration_s : state.t;
+  const body = { e: state.key, id, who: state.who || 'visitor', text, options, t, solution: byId('new-solution').value, ask: isAsked, filter: state.filter };
+  byId('new-ask').disabled = isAsked;
   give('/api/question', body, isAsked ? 'answered and saved' : 'question saved').then(() => {
-    if (waiting().length) return;
+    byId('new-ask').disabled = false;
+    if (waiting().length || state.refused === id) return;
     byId('new').reset();
     byId('ask').open = false;
     leaveInput();
   });
+  say(isAsked ? 'looking for the answer…' : 'saving…');
 }
 
 /* Keys; none where somebody writes. */
@@ -697,18 +754,23 @@ function keepAddress() {
     const values = { e: state.key, t: state.t.toFixed(2) };
     if (state.current) values.q = state.current;
     if (state.filter !== 'all') values.filter = state.filter;
-    history.replaceState(null, '', `/?${query(values)}`);
+    if (!saved) history.replaceState(null, '', `/?${query(values)}`);
   }, 150);
 }
 
 async function begin() {
   const address = new URLSearchParams(location.search);
-  state.who = localStorage.getItem('embodied-r-who') ?? document.body.dataset.who;
+  document.title = `Review: ${site.title}`;
+  byId('title').textContent = site.title;
+  document.body.classList.toggle('saved', Boolean(saved));
+  byId('filter').replaceChildren(...Object.entries(site.filters).map(([name, text]) => make('option', { value: name }, text)));
+  state.who = (!saved && localStorage.getItem('embodied-r-who')) || site.who;
   byId('who').value = state.who;
   const filter = address.get('filter');
   if (filter && [...byId('filter').options].some(option => option.value === filter)) state.filter = filter;
   byId('filter').value = state.filter;
-  byId('new-ask').hidden = !document.body.dataset.hasModel;
+  byId('new-ask').hidden = !site.can_ask;
+  byId('new').hidden = Boolean(saved);
   const reopen = () => { if (state.key) { loadList(); refresh(); } };
   byId('who').addEventListener('change', () => { state.who = byId('who').value.trim(); localStorage.setItem('embodied-r-who', state.who); reopen(); });
   byId('filter').addEventListener('change', () => { state.filter = byId('filter').value; state.offset = 0; reopen(); keepAddress(); });
@@ -716,14 +778,14 @@ async function begin() {
   byId('play').addEventListener('click', togglePlay);
   byId('help').addEventListener('click', () => byId('keys').showModal());
   byId('more').addEventListener('click', () => { state.offset += state.list.length; loadList(); });
-  byId('new').addEventListener('submit', event => { event.preventDefault(); write(false); });
-  byId('new-ask').addEventListener('click', () => write(true));
+  byId('new').addEventListener('submit', event => { event.preventDefault(); write(site.can_ask); });
+  byId('new-write').addEventListener('click', () => write(false));
   document.addEventListener('keydown', onKey);
   // After a click with the mouse, keys are commands again; who uses the keyboard stays at the button.
   document.addEventListener('click', event => {
-    if (event.detail && event.target.closest('#asked button, #questions button, #recordings button, #play')) leaveInput();
+    if (event.detail && event.target.closest('#asked button, #questions button, #strip button, #recordings button, #play')) leaveInput();
   });
-  if (waiting().length) await sendWaiting();
+  if (!saved && waiting().length) await sendWaiting();
   await loadList();
   const key = address.get('e') || state.list[0]?.key;
   const t = Number(address.get('t'));

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The web server of the review page: Starlette under uvicorn, Jinja2 for the page itself."""
+"""The web server of the review page: Starlette under uvicorn."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
 import json
-from pathlib import Path
 from secrets import compare_digest
 import socket
-import sys
-from types import SimpleNamespace
 from typing import Any, TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from embodied_r_ros.apps.review.library import FILTERS
+from embodied_r_ros.apps.review.saved import page_text, read_part
 from embodied_r_ros.common.errors import EmbodiedRError, InputError, ModelError
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+import uvicorn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embodied_r_ros.apps.review.pages import ReviewService
 
-_FOLDER = Path(__file__).resolve().parent
 _STATIC = {'review.js': 'text/javascript', 'review.css': 'text/css', 'icon.svg': 'image/svg+xml'}
 _MOST_BYTES = 64 * 1024  # of what is written
 _FOR_A_WHILE = {'cache-control': 'private, max-age=600'}
@@ -158,62 +159,29 @@ def make_app(
         who: The name that reviewers are offered as theirs.
         host: The address on which it listens.
         token: What browsers must bring; empty: nothing.
-
-    Raises:
-        InputError: The web framework is not installed; says how it is.
     """
-    web = _web()
-    site = _Site(web, service)
-    loader = web.FileSystemLoader(_FOLDER)
-    page = web.Environment(loader=loader, autoescape=True).get_template('page.html')
-    text = page.render(title=title, who=who, filters=FILTERS, has_model=service.ask is not None)
+    site = _Site(service)
+    about = {'title': title, 'who': who, 'can_ask': service.ask is not None}
+    text = page_text(about)
     routes = [
-        web.Route('/', lambda request: web.HTMLResponse(text, headers=_NEVER)),
-        web.Route('/static/{name}', site.static),
-        web.Route('/picture', site.picture),
-        web.Route('/api/recordings', site.reading(service.recordings)),
-        web.Route('/api/recording', site.reading(service.recording)),
-        web.Route('/api/film', site.reading(service.film)),
-        web.Route('/api/questions', site.reading(service.questions)),
-        web.Route('/api/label', site.writing(service.label), methods=['POST']),
-        web.Route('/api/question', site.writing(service.write), methods=['POST']),
+        Route('/', lambda request: HTMLResponse(text, headers=_NEVER)),
+        Route('/static/{name}', site.static),
+        Route('/picture', site.picture),
+        Route('/api/recordings', site.reading(service.recordings)),
+        Route('/api/recording', site.reading(service.recording)),
+        Route('/api/film', site.reading(service.film)),
+        Route('/api/questions', site.reading(service.questions)),
+        Route('/api/label', site.writing(service.label), methods=['POST']),
+        Route('/api/question', site.writing(service.write), methods=['POST']),
     ]
-    return Guard(web.Starlette(routes=routes), host, token)
-
-
-def _web() -> SimpleNamespace:
-    """The names that are used of the web framework.
-
-    Raises:
-        InputError: It is not installed.
-    """
-    try:
-        from jinja2 import Environment, FileSystemLoader
-        from starlette.applications import Starlette
-        from starlette.concurrency import run_in_threadpool
-        from starlette.responses import HTMLResponse, JSONResponse, Response
-        from starlette.routing import Route
-    except ImportError as error:
-        msg = f'the review page is not installed ({error}): {sys.executable} -m pip install '
-        msg += 'starlette uvicorn jinja2'
-        raise InputError(msg) from None
-    return SimpleNamespace(
-        Environment=Environment,
-        FileSystemLoader=FileSystemLoader,
-        Starlette=Starlette,
-        run_in_threadpool=run_in_threadpool,
-        HTMLResponse=HTMLResponse,
-        JSONResponse=JSONResponse,
-        Response=Response,
-        Route=Route,
-    )
+    return Guard(Starlette(routes=routes), host, token)
 
 
 class _Site:
     """Endpoints: what the service says, as responses."""
 
-    def __init__(self, web: Any, service: ReviewService) -> None:
-        self._web, self._service = web, service
+    def __init__(self, service: ReviewService) -> None:
+        self._service = service
 
     def reading(self, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """An endpoint that reads; Starlette runs it in a thread."""
@@ -224,8 +192,7 @@ class _Site:
 
         async def endpoint(request: Any) -> Any:
             body = await _body(request)
-            run = self._web.run_in_threadpool
-            return await run(self._answer, lambda: write(_object(body)))
+            return await run_in_threadpool(self._answer, lambda: write(_object(body)))
 
         return endpoint
 
@@ -241,27 +208,27 @@ class _Site:
             else:
                 data = self._service.poster(key, number)
         if data is None:
-            return self._web.Response(status_code=404, headers=_NEVER)
-        return self._web.Response(data, media_type='image/jpeg', headers=_FOR_A_WHILE)
+            return Response(status_code=404, headers=_NEVER)
+        return Response(data, media_type='image/jpeg', headers=_FOR_A_WHILE)
 
     def static(self, request: Any) -> Any:
         """A file of the page."""
         name = request.path_params['name']
         if name not in _STATIC:
-            return self._web.Response(status_code=404)
-        text = (_FOLDER / name).read_text(encoding='utf-8')
+            return Response(status_code=404)
+        text = read_part(name)
         headers = {'cache-control': 'no-cache'}
-        return self._web.Response(text, media_type=_STATIC[name], headers=headers)
+        return Response(text, media_type=_STATIC[name], headers=headers)
 
     def _answer(self, make: Callable[[], Any]) -> Any:
         try:
-            return self._web.JSONResponse(make(), headers=_NEVER)
+            return JSONResponse(make(), headers=_NEVER)
         except InputError as error:
-            return self._web.JSONResponse({'error': str(error)}, 400, _NEVER)
+            return JSONResponse({'error': str(error)}, 400, _NEVER)
         except ModelError as error:
-            return self._web.JSONResponse({'error': str(error)}, 502, _NEVER)
+            return JSONResponse({'error': str(error)}, 502, _NEVER)
         except (EmbodiedRError, OSError) as error:  # of the disk: the page tries again
-            return self._web.JSONResponse({'error': str(error)}, 503, _NEVER)
+            return JSONResponse({'error': str(error)}, 503, _NEVER)
 
 
 async def _body(request: Any) -> bytes:
@@ -302,8 +269,6 @@ def listen(host: str, port: int) -> socket.socket:
 
 def serve_app(app: Any, listening: socket.socket) -> None:
     """Serve until the process is asked to end."""
-    import uvicorn
-
     config = uvicorn.Config(
         app, log_level='warning', access_log=False, server_header=False, lifespan='off'
     )

@@ -320,10 +320,10 @@ class Keyframer:
         self.reset()
 
     def reset(self, episode_id: str = '') -> None:
-        """Start a new episode: ids count from 0 and the next image is a first one."""
+        """Start a new episode: ids count from 1, and the next image is a first one."""
         self.selector.reset()
         self._episode_id = episode_id
-        self._next_id = 0
+        self._next_id = 1
         self._dropped_images = 0
         # Where the image that was followed last shows the cells of the last keyframe.
         self._tracked_offsets: NDArray[np.float32] | None = None  # None: unknown

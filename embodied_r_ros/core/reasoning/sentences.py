@@ -194,6 +194,7 @@ def known() -> _Known:
 def _sentence(text: str, calls: str) -> KnownSentence:
     if _LIST.search(text):
         text, calls = _LIST.sub('{xs}', text), calls.replace('{x}, {y}, {z}', '{x}')
+    calls = 'count({c})' if '{c}' in text else calls
     slots = tuple(dict.fromkeys(_SLOT.findall(text)))
     for slot, word in _MASKS.items():
         text = text.replace(slot, word)

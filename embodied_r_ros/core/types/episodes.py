@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
+
+if TYPE_CHECKING:
+    from embodied_r_ros.core.types.answers import ToolCall
 
 
 class EpisodeEvent(Enum):
@@ -136,6 +140,11 @@ class WrittenQuestion:
     digest: str = ''  # of its weights
     confidence: float | None = None  # 0..1; None: the model did not say
     delta_ids: tuple[int, ...] = ()  # newer keyframes of the deltas in its prompt
+    first_number: int = 1  # of the first of these, as the reasoning names them ("[5]")
+    sentence: str = ''  # the answer in a sentence
+    check: str = ''  # 'verified', 'unsupported' or 'unchecked'; empty: nothing was answered
+    check_reason: str = ''
+    calls: tuple[ToolCall, ...] = ()  # what tools computed, and what that rests on
 
 
 @dataclass(frozen=True)

@@ -82,8 +82,9 @@ def read_answer_log(reader: BagReader, deltas: tuple[SemanticDelta, ...]) -> Ans
     topics = topics_of_type(reader, _ANSWER)
     given = [topic for topic in topics if not is_of_shadow(topic)]
     answers = tuple(read_values(reader, given, answer_from_msg))
+    maps = tuple(read_values(reader, topics_of_type(reader, _LANDMARKS), scene_map_from_msg))
     if not answers:
-        return AnswerLog()
+        return AnswerLog(maps=maps)
     beside = [topic for topic in topics if is_of_shadow(topic)]
     of_shadow = {answer.id: answer for answer in read_values(reader, beside, answer_from_msg)}
     shadows = {a.id: of_shadow[shadow_id(a.id)] for a in answers if shadow_id(a.id) in of_shadow}
@@ -92,8 +93,6 @@ def read_answer_log(reader: BagReader, deltas: tuple[SemanticDelta, ...]) -> Ans
     topics = topics_of_type(reader, _LABEL)
     labels = list(read_values(reader, topics, label_from_msg))
     memories = dict.fromkeys([*reversed([*_memories(records)]), MemoryConfig()])
-    topics = topics_of_type(reader, _LANDMARKS)
-    maps = tuple(read_values(reader, topics, scene_map_from_msg))
     by_answer = {label.answer_id: label for label in labels}
     images = _shown_images(reader, answers)
     log = AnswerLog(answers, by_answer, deltas, maps, tuple(memories), images=images)

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One camera bag becomes one episode: keyframes, deltas, marks, and the messages behind them."""
+"""One recording becomes one episode: keyframes, deltas, map, marks, and the messages behind them.
+
+Of a film the images are read once: what is kept of them is written as they pass.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 import heapq
+from itertools import chain
 import json
+import math
 from operator import itemgetter
 from typing import Any, TYPE_CHECKING
 
@@ -24,15 +30,15 @@ from embodied_r_ros.bags.messages import (
     stamp_ns_from_msg,
     STAMPED_POSES,
 )
-from embodied_r_ros.bags.playback import as_bag
 from embodied_r_ros.bags.reader import (
+    is_bag,
     open_bag,
     read_messages,
     read_serialized,
     read_values,
     topics_of_type,
 )
-from embodied_r_ros.bags.sources import DepthSource
+from embodied_r_ros.bags.sources import DepthSource, open_source
 from embodied_r_ros.bags.writer import BagWriter, LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
 from embodied_r_ros.common.errors import BagError, ConfigError, ImageError
 from embodied_r_ros.common.files import code_version
@@ -42,19 +48,22 @@ from embodied_r_ros.core.perception.detector import DetectorConfig
 from embodied_r_ros.core.pipeline import (
     classical_perceiver,
     detector_perceiver,
-    perceive_keyframes,
     vlm_perceiver,
 )
 from embodied_r_ros.core.types.deltas import DeltaKind
 from embodied_r_ros.core.types.episodes import EpisodeEvent, EpisodeMark
+from embodied_r_ros.core.types.geometry import NS_PER_S
 from embodied_r_ros.core.types.images import encode_image, EncodedImage
+from embodied_r_ros.core.types.landmarks import newest_stamp_ns
 from embodied_r_ros.data.episodes.contents import has_deltas
+from embodied_r_ros.data.episodes.offline import Mapper
 from embodied_r_ros.data.episodes.record import BagTopic, cdr
 from embodied_r_ros.data.own_messages import (
     delta_to_msg,
     keyframe_to_msg,
     mark_from_msg,
     mark_to_msg,
+    scene_map_to_msg,
 )
 from embodied_r_ros.serving.model_files import detector_path
 from embodied_r_ros.serving.profiles import load_profile
@@ -66,8 +75,10 @@ if TYPE_CHECKING:
     from embodied_r_ros.bags.reader import BagReader
     from embodied_r_ros.core.perception.perceiver import PairPerceiver
     from embodied_r_ros.core.types.deltas import ModelInfo
+    from embodied_r_ros.core.types.images import StampedImage
     from embodied_r_ros.core.types.keyframes import Keyframe
     from embodied_r_ros.data.episodes.inspect import BagDigest
+    from embodied_r_ros.data.episodes.offline import Progress
     from rosbags.interfaces import Qos
 
 _MOTION = ('nav_msgs/msg/Odometry', 'tf2_msgs/msg/TFMessage', *STAMPED_POSES)
@@ -142,8 +153,9 @@ def _qos_to_offer(topic: str, kind: str) -> Qos:
     return SENSOR_DATA_QOS if kind.startswith('sensor_msgs/') else RELIABLE_QOS
 
 
-_MARK, _KEYFRAME, _DELTA = (
-    f'embodied_r_msgs/msg/{name}' for name in ('EpisodeMark', 'Keyframe', 'SemanticDelta')
+_MARK, _KEYFRAME, _DELTA, _MAP = (
+    f'embodied_r_msgs/msg/{name}'
+    for name in ('EpisodeMark', 'Keyframe', 'SemanticDelta', 'LandmarkArray')
 )
 _STRING = 'std_msgs/msg/String'
 _OWN_TOPICS = (
@@ -151,9 +163,13 @@ _OWN_TOPICS = (
     BagTopic('/provenance', _STRING, LATCHED_QOS),
     BagTopic('/keyframe', _KEYFRAME),
     BagTopic('/semantic_delta', _DELTA),
+    BagTopic('/landmarks', _MAP, LATCHED_QOS),
 )
+_FILM = BagTopic('/image/compressed', COMPRESSED_IMAGE, SENSOR_DATA_QOS)
+_FILM_SIDE_PX, _FILM_QUALITY, _FILM_EVERY_NS, _WHOLE_QUALITY = 960, 85, NS_PER_S // 10, 95
+# Stamps of a video count from zero, and a stamp of zero means 'unset' in ROS.
+_EPOCH_NS = NS_PER_S
 _FACTORY = BagMessageFactory()
-_TIME = itemgetter(0)
 
 
 @dataclass(frozen=True)
@@ -162,8 +178,9 @@ class CollectConfig(Settings):
 
     images: str = setting(
         'keyframes',
-        'none: keyframes without their image; keyframes: with it; compressed: also every image',
-        choices=('none', 'keyframes', 'compressed'),
+        'none: keyframes without their image; keyframes: with it; compressed: also every image; '
+        'film: also ten a second, of 960 pixels at most, and the last one is a keyframe',
+        choices=('none', 'keyframes', 'compressed', 'film'),
     )
     perceiver: str = setting(
         'classical', 'which perceiver to use', choices=('classical', 'detector', 'vlm')
@@ -212,121 +229,168 @@ class CollectedEpisode:
 
 
 def collect_episode(
-    bag: Path, folder: Path, config: CollectConfig, digest: BagDigest
+    bag: Path,
+    folder: Path,
+    config: CollectConfig,
+    digest: BagDigest,
+    progress: Progress = lambda images, _: images,
+    episode_id: str = '',
 ) -> CollectedEpisode:
-    """Write the episode of a camera bag; its folder is there when it is complete.
+    """Write the episode of a recording; its folder is there when it is complete.
 
     Args:
         bag: Bag with images, video, or folder of images.
-        folder: Folder of the episode, whose name is its id; its parent exists.
+        folder: Folder of the episode; its parent exists.
         config: What is kept, and which perceiver perceives.
         digest: Of the bag, for the record.
+        progress: Shows progress over its images.
+        episode_id: Of one whose bag has none; empty: the name of the folder.
 
     Raises:
         BagError: The bag cannot be read, is an episode already, or the disk does not take it.
         SourceError: It has no images, several topics of them, or one that cannot be decoded.
     """
-    depth = DepthSource(config.depth_topic, DepthConfig(config.depth_unit_m))
-    name = config.topic or None
-    with as_bag(bag, name, depth) as path, open_bag(path) as reader, open_bag(path) as again:
-        if has_deltas(reader):
-            msg = f'{bag} is an episode already: it has recorded deltas'
-            raise BagError(msg)
-        topic = choose_image_topic(reader, name if path == bag else None)
-        copies = Copies(again, topic, with_images=config.images == 'compressed')
-        # The depth of a folder is in millimetres by now.
-        depth = depth if path == bag else DepthSource(config.depth_topic)
-        events = _Events(reader, (topic, depth), config, folder.name)
-        _write(folder, _notes(bag, config, digest, events.perceiver.info()), events, copies)
+    with _opened(bag, episode_id or folder.name, config) as recording:
+        events = _Events(config, recording)
+        notes = _notes(bag, config, digest, events.perceiver.info())
+        with BagWriter(folder, notes) as writer:
+            images, copies = recording.images, recording.copies
+            if config.images == 'film' or (copies is None and config.images == 'compressed'):
+                images = _filmed(images, writer, is_thin=config.images == 'film')
+            copied = copies.topics() if copies else []
+            for topic in {each.name: each for each in (*copied, *_OWN_TOPICS)}.values():
+                writer.add_topic(topic.name, topic.type_name, topic.qos)
+            perceived = events.of(progress(images, recording.length), notes.values())
+            others = copies.messages() if copies else ()
+            for time_ns, name, data in heapq.merge(others, perceived, key=itemgetter(0)):
+                writer.write_serialized(name, data, time_ns)
     return CollectedEpisode(folder, events.keyframes, events.failed)
 
 
-def _write(folder: Path, notes: dict[str, str], events: _Events, copies: Copies) -> None:
-    with BagWriter(folder, notes) as bag:
-        for topic in {t.name: t for t in (*copies.topics(), *_OWN_TOPICS)}.values():
-            bag.add_topic(topic.name, topic.type_name, topic.qos)
-        for time_ns, name, data in events.begin(notes.values()):
-            bag.write_serialized(name, data, time_ns)
-        for time_ns, name, data in heapq.merge(
-            copies.messages(), events.perceived_messages(), key=_TIME
-        ):
-            bag.write_serialized(name, data, time_ns)
-        time_ns, name, data = events.end()
-        bag.write_serialized(name, data, time_ns)
+@dataclass(frozen=True)
+class _Recording:
+    """What is collected."""
+
+    images: Iterable[StampedImage]
+    length: int | None  # expected number of images; None: unknown
+    start: EpisodeMark
+    late_ns: int = 0  # from the stamp of an image to its receipt
+    end_ns: int = 0  # 0: when its last image came
+    copies: Copies | None = None  # what else a bag holds; None: it is no bag
+
+
+@contextmanager
+def _opened(path: Path, episode_id: str, config: CollectConfig) -> Iterator[_Recording]:
+    depth = DepthSource(config.depth_topic, DepthConfig(config.depth_unit_m))
+    name = config.topic or None
+    if not is_bag(path):
+        with open_source(path, name, depth=depth) as source:
+            images = (replace(one, stamp_ns=one.stamp_ns + _EPOCH_NS) for one in source)
+            first = next(images)
+            start = EpisodeMark(first.stamp_ns, episode_id, EpisodeEvent.START)
+            yield _Recording(chain([first], images), source.length, start)
+        return
+    with open_bag(path) as reader, open_bag(path) as again:
+        if has_deltas(reader):
+            msg = f'{path} is an episode already: it has recorded deltas'
+            raise BagError(msg)
+        topic = choose_image_topic(reader, name)
+        yield _Recording(
+            bag_images(reader, topic, depth.topic, depth.config),
+            reader.topics[topic].msgcount,
+            _start_mark(reader, episode_id),
+            _delay_ns(reader, topic),
+            reader.end_time,
+            Copies(again, topic, with_images=config.images == 'compressed'),
+        )
+
+
+def _filmed(
+    images: Iterable[StampedImage], bag: BagWriter, *, is_thin: bool
+) -> Iterator[StampedImage]:
+    """Write images compressed as they pass; a thin film has ten small ones a second."""
+    bag.add_topic(_FILM.name, _FILM.type_name, _FILM.qos)
+    side_px, quality = (_FILM_SIDE_PX, _FILM_QUALITY) if is_thin else (0, _WHOLE_QUALITY)
+    next_ns = 0
+    for image in images:
+        if image.stamp_ns >= next_ns or not is_thin:
+            next_ns = image.stamp_ns + _FILM_EVERY_NS
+            is_small = max(image.image.shape[:2]) <= (side_px or math.inf)
+            encoded = image.encoded if is_small else None
+            encoded = encoded or encode_image(image.image, quality, side_px)
+            msg = encoded_image_to_msg(_FACTORY, image.stamp_ns, image.frame_id, encoded)
+            bag.write(_FILM.name, msg, image.stamp_ns)
+        yield image
 
 
 class _Events:
     """The messages of recorder and nodes, made offline: time [ns], topic, serialised message."""
 
-    def __init__(
-        self,
-        reader: BagReader,
-        source: tuple[str, DepthSource],
-        config: CollectConfig,
-        name: str,
-    ) -> None:
+    def __init__(self, config: CollectConfig, recording: _Recording) -> None:
         self.perceiver = config.make_perceiver()
         self.keyframes = self.failed = 0
-        self._reader = reader
-        self._topic, self._depth = source
-        self._keeps_images = config.images != 'none'
-        self._start = _start_mark(reader, name)
+        self._recording, self._end_ns = recording, recording.end_ns
+        self._config = config
         self._pending: deque[Keyframe] = deque()  # whose deltas are to come
 
-    def begin(self, notes: Iterable[str]) -> Iterator[tuple[int, str, bytes]]:
-        """The mark of the start, and provenance."""
-        yield (
-            self._start.stamp_ns,
-            '/episode_mark',
-            cdr(mark_to_msg(_FACTORY, self._start), _MARK),
-        )
-        for text in notes:
-            note = _FACTORY.make(_STRING, data=text)
-            yield self._start.stamp_ns, '/provenance', cdr(note, _STRING)
+    def of(
+        self, images: Iterable[StampedImage], notes: Iterable[str]
+    ) -> Iterator[tuple[int, str, bytes]]:
+        """The mark of the start and provenance, keyframes and deltas, the map, the other mark.
 
-    def perceived_messages(self) -> Iterator[tuple[int, str, bytes]]:
-        """Each keyframe and its delta, at the time at which their image was received.
+        Each keyframe and its delta have the time at which their image was received.
 
         Raises:
             BagError: Nothing could be perceived, or the bag is damaged.
             SourceError: An image cannot be decoded.
         """
-        late_ns = self._delay_ns()
-        for delta in perceive_keyframes(self._holding(), self.perceiver):
+        start = self._recording.start
+        yield start.stamp_ns, '/episode_mark', cdr(mark_to_msg(_FACTORY, start), _MARK)
+        for text in notes:
+            note = _FACTORY.make(_STRING, data=text)
+            yield start.stamp_ns, '/provenance', cdr(note, _STRING)
+        mapper = Mapper(self.perceiver)
+        for delta in mapper.deltas(self._holding(images)):
             keyframe = self._pending.popleft()
             # How long it took would make the same bag another episode each time.
             delta = replace(delta, latency_ns=0)
             self.keyframes += 1
             self.failed += delta.kind is DeltaKind.FAILED
-            time_ns = keyframe.stamp_ns + late_ns
+            time_ns = keyframe.stamp_ns + self._recording.late_ns
             yield time_ns, '/keyframe', cdr(keyframe_to_msg(_FACTORY, keyframe), _KEYFRAME)
             yield time_ns, '/semantic_delta', cdr(delta_to_msg(_FACTORY, delta), _DELTA)
         if self.failed == self.keyframes:
             why = f'all {self.keyframes} keyframes' if self.keyframes else 'there are no images'
-            msg = f'bag {self._reader.path}: nothing could be perceived ({why})'
+            msg = f'{start.episode_id}: nothing could be perceived ({why})'
             raise BagError(msg)
+        scene = mapper.finished().scene_map()
+        if scene.landmarks or scene.path:
+            msg = scene_map_to_msg(_FACTORY, scene, newest_stamp_ns(scene))
+            yield self._end_ns, '/landmarks', cdr(msg, _MAP)
+        stop = replace(start, stamp_ns=self._end_ns, event=EpisodeEvent.STOP)
+        yield self._end_ns, '/episode_mark', cdr(mark_to_msg(_FACTORY, stop), _MARK)
 
-    def end(self) -> tuple[int, str, bytes]:
-        """The mark of the end."""
-        stop = replace(self._start, stamp_ns=self._reader.end_time, event=EpisodeEvent.STOP)
-        return stop.stamp_ns, '/episode_mark', cdr(mark_to_msg(_FACTORY, stop), _MARK)
-
-    def _holding(self) -> Iterator[Keyframe]:
-        images = bag_images(self._reader, self._topic, self._depth.topic, self._depth.config)
-        for chosen in Keyframer().stream(images):
-            keyframe = replace(chosen, episode_id=self._start.episode_id)
+    def _holding(self, images: Iterable[StampedImage]) -> Iterator[Keyframe]:
+        is_film = self._config.images == 'film'
+        for chosen in Keyframer().stream(self._ending(images), with_last=is_film):
+            keyframe = replace(chosen, episode_id=self._recording.start.episode_id)
+            is_empty = self._config.images == 'none'
             empty = EncodedImage(b'', keyframe.image.format)
-            self._pending.append(
-                keyframe if self._keeps_images else replace(keyframe, image=empty)
-            )
+            self._pending.append(replace(keyframe, image=empty) if is_empty else keyframe)
             yield keyframe
 
-    def _delay_ns(self) -> int:
-        """Time from the stamp of the first image to its receipt; the clocks may differ too."""
-        for _, received_ns, msg in read_messages(self._reader, [self._topic]):
-            stamp_ns = stamp_ns_from_msg(msg.header.stamp)
-            return received_ns - stamp_ns if stamp_ns else 0
-        return 0
+    def _ending(self, images: Iterable[StampedImage]) -> Iterator[StampedImage]:
+        for image in images:
+            self._end_ns = max(self._end_ns, image.stamp_ns)
+            yield image
+
+
+def _delay_ns(reader: BagReader, topic: str) -> int:
+    """Time from the stamp of the first image to its receipt; the clocks may differ too."""
+    for _, received_ns, msg in read_messages(reader, [topic]):
+        stamp_ns = stamp_ns_from_msg(msg.header.stamp)
+        return received_ns - stamp_ns if stamp_ns else 0
+    return 0
 
 
 def _start_mark(reader: BagReader, name: str) -> EpisodeMark:

@@ -22,7 +22,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.format import sync_folder
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
-from embodied_r_ros.core.types.answers import AnswerKind, Freshness, UNKNOWN
+from embodied_r_ros.core.types.answers import AnswerKind, Freshness, ToolCall, UNKNOWN
 from embodied_r_ros.core.types.episodes import Label, LabelKind, LabelLayer, WrittenQuestion
 
 if TYPE_CHECKING:
@@ -119,9 +119,14 @@ def _written_question(value: dict[str, Any]) -> WrittenQuestion:
     own = {name: item for name, item in value.items() if name in names}
     for name in ('options', 'delta_ids'):
         own[name] = tuple(own.get(name, ()))
+    own['calls'] = tuple(map(ToolCall.from_json, own.get('calls', ())))
     question = WrittenQuestion(**own)
-    texts = (question.text, *question.options, question.think, question.model, question.digest)
-    if not all(isinstance(text, str) for text in texts) or type(question.stamp_ns) is not int:
+    named = ('text', 'think', 'model', 'digest', 'sentence', 'check', 'check_reason')
+    texts = [*question.options, *(getattr(question, name) for name in named)]
+    for call in question.calls:
+        texts += [call.tool, call.value, call.unit, call.text, *call.arguments]
+    numbers = question.stamp_ns, question.first_number
+    if not all(isinstance(text, str) for text in texts) or {*map(type, numbers)} != {int}:
         msg = 'a question has texts, and an integer stamp_ns'
         raise TypeError(msg)
     return question

@@ -116,11 +116,7 @@ class Seer:
         if is_scene_map(path):
             return RecordingScene((), scene_map=read_scene_map(path))
         if self.reads_deltas(path):
-            episode = read_episode(path, 'recorded')
-            poses = episode.poses or [None] * len(episode.deltas)
-            pairs = zip(episode.deltas, poses, strict=True)
-            deltas = tuple(replace(delta, pose=delta.pose or pose) for delta, pose in pairs)
-            return RecordingScene(deltas, scene_map=map_of_episode(episode))
+            return recorded_scene(read_episode(path, 'recorded'))
         perceived = self._perceive(path, progress)
         if self.cache:
             self.cache.put(self._key(path), perceived)
@@ -138,7 +134,7 @@ class Seer:
                 recent.append(keyframe)
                 yield keyframe
 
-        mapper = _Mapper(perceiver)
+        mapper = Mapper(perceiver)
         with _keyframes_in(path, self.topic, self.rate_hz, progress) as keyframes:
             deltas = tuple(mapper.deltas(holding(keyframes)))
         held = [_as_seen(keyframe, perceiver) for keyframe in recent]
@@ -394,6 +390,18 @@ def map_of_episode(episode: Episode) -> SceneMap | None:
     return map_of_deltas(episode.deltas, episode.poses)
 
 
+def recorded_scene(episode: Episode, until_ns: float = math.inf) -> RecordingScene:
+    """What an episode shows, with the recorded map, else the one that the deltas give.
+
+    Args:
+        episode: A recorded episode with deltas.
+        until_ns: Know nothing that came later than this stamp [ns].
+    """
+    deltas = tuple(delta for delta in episode.posed_deltas if delta.stamp_ns <= until_ns)
+    maps = [each for each in episode.log.maps if newest_stamp_ns(each) <= until_ns]
+    return RecordingScene(deltas, scene_map=maps[-1] if maps else map_of_deltas(deltas))
+
+
 def scene_of_episode(episode: Episode, until_s: float | None = None) -> Scene:
     """What its tools compute from, with the recorded map, else the one that the deltas give.
 
@@ -408,10 +416,10 @@ def scene_of_episode(episode: Episode, until_s: float | None = None) -> Scene:
     if not until_s >= 0:
         msg = f'until_s is {until_s}: expected seconds from the first keyframe on, 0 or more'
         raise InputError(msg)
-    begin_ns, until_ns = min(delta.stamp_ns for delta in episode.deltas), until_s * NS_PER_S
-    deltas = [d for d in episode.posed_deltas if d.stamp_ns - begin_ns <= until_ns]
-    maps = [each for each in episode.log.maps if newest_stamp_ns(each) - begin_ns <= until_ns]
-    return Scene(deltas, maps[-1] if maps else map_of_deltas(deltas))
+    begin_ns = min(delta.stamp_ns for delta in episode.deltas)
+    until_ns = math.inf if until_s == math.inf else begin_ns + round(until_s * NS_PER_S)
+    scene = recorded_scene(episode, until_ns)
+    return Scene(scene.deltas, scene.scene_map)
 
 
 def map_of_deltas(deltas: Sequence[SemanticDelta], poses: Sequence[Pose] = ()) -> SceneMap:
@@ -495,13 +503,13 @@ def map_of_keyframes(
     """
     if not use_poses:
         keyframes = (replace(keyframe, pose=None) for keyframe in keyframes)
-    mapper = _Mapper(perceiver)
+    mapper = Mapper(perceiver)
     for delta in mapper.deltas(keyframes):
         each(delta)
     return mapper.finished()
 
 
-class _Mapper:
+class Mapper:
     """Makes the map of keyframes: at once where poses or depth tell where each was, else at last.
 
     The way of a camera alone is known best when all of it was seen.

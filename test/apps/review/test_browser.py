@@ -15,6 +15,9 @@ import time
 from typing import Any, TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
+from embodied_r_ros.apps.review.library import Library
+from embodied_r_ros.apps.review.pages import ReviewService
+from embodied_r_ros.apps.review.saved import save_page
 from embodied_r_ros.core.types.episodes import LabelKind
 from embodied_r_ros.data.episodes.labels import labels_path, read_labels
 import pytest
@@ -27,8 +30,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 webdriver = pytest.importorskip('selenium.webdriver')
-for module in ('starlette', 'uvicorn', 'jinja2'):
-    pytest.importorskip(module)
 BROWSER, DRIVER = shutil.which('chromium'), shutil.which('chromedriver')
 pytestmark = [
     pytest.mark.slow,
@@ -244,7 +245,7 @@ def test_what_the_camera_read_is_text(page: Page) -> None:
     page.open('?e=e1&q=run-4')
     assert '<script>' in page.text('#asked h2')
     assert page.driver.title.startswith('Review:')
-    assert page.all('#asked img:not(.deltas img)') == []
+    assert page.all('#asked img:not(.deltas img, .evidence img)') == []
     facts = page.text('.facts')
     assert f'In a sentence{RIGHT_TO_LEFT} stands there [2] <img' in facts
     assert 'Checkunsupported: [4] shows no <img' in facts
@@ -391,3 +392,65 @@ def test_text_that_turns_its_direction_turns_nothing_else_and_is_told(page: Page
     assert page.driver.execute_script(script) == []
     page.open('?e=e1&q=run-1')
     assert 'turn its direction' not in page.text('#asked')
+
+
+def test_a_question_is_typed_answered_by_evidence_and_labelled(page: Page, tmp_path: Path) -> None:
+    page.open('?e=e1&q=run-1&t=2')
+    page.fill('#new-text', 'How far did you move?\n')
+    page.until(lambda: page.status() == 'answered and saved', 'the answer')
+    page.until(lambda: page.text('#asked h2') == 'How far did you move?', 'the question')
+    (label,) = read_labels(tmp_path / 'e1').labels
+    assert label.question
+    assert float(label.before or 0) == 4.0
+    assert label.question.stamp_ns == 8_000_000_000  # the end: all that was seen
+    assert label.question.sentence in page.text('.facts')
+    shown = page.all('#strip button')
+    assert [one.text.split()[0] for one in shown] == [f'[{n}]' for n in range(1, 6)]
+    used = [one.text.split()[0] for one in page.all('.evidence button')]
+    assert used == [f'[{n}]' for n in range(1, 6)]
+    assert [one.text.split()[0] for one in page.all('#strip .used')] == used
+    page.all('.evidence button')[2].click()
+    page.until(lambda: page.address().get('t') == '2.00', 'the moment of the third')
+    assert page.text('#now').startswith('[3]')
+    page.press(' ')
+    page.until(lambda: page.status() == 'saved: right', 'the label')
+    assert [kind for _, kind, _ in kinds(tmp_path / 'e1')] == ['question', 'right']
+    # What was seen up to a moment is asked at that moment.
+    page.click('#ask summary')
+    page.click('#new-now')
+    page.fill('#new-text', 'How far did you go until now?')
+    page.click('#new-ask')
+    page.until(lambda: 'until now' in page.text('#asked h2'), 'the second answer')
+    question = read_labels(tmp_path / 'e1').labels[-1].question
+    assert question
+    assert question.stamp_ns == 3_000_000_000
+    assert page.errors() == []
+
+
+@pytest.mark.parametrize(('width', 'scheme'), [(1400, 'light'), (390, 'dark')])
+def test_a_page_of_one_file_needs_no_server(tmp_path: Path, width: int, scheme: str) -> None:
+    library = Library(record(tmp_path / 'e1'))
+    save_page(tmp_path / 'page.html', ReviewService(library, lambda: 1), 'e1', HOSTILE)
+    library.close()
+    with browser() as driver:
+        page = Page(driver, (tmp_path / 'page.html').as_uri().rstrip('/'))
+        screen = {'width': width, 'height': 844, 'deviceScaleFactor': 1, 'mobile': width < 500}
+        driver.execute_cdp_cmd('Emulation.setDeviceMetricsOverride', screen)
+        features = [{'name': 'prefers-color-scheme', 'value': scheme}]
+        driver.execute_cdp_cmd('Emulation.setEmulatedMedia', {'features': features})
+        driver.get(page.url)
+        page.until(lambda: page.text('#asked h2') != '', 'a question')
+        assert page.text('#title') == HOSTILE
+        assert [one.is_displayed() for one in page.all('#new, #who, #list')] == [False] * 3
+        page.until(
+            lambda: driver.execute_script(
+                'return [...document.querySelectorAll("#strip img, #film img")]'
+                '.every(i => i.naturalWidth > 0)'
+            ),
+            'the pictures',
+        )
+        page.all('#strip button')[3].click()
+        page.until(lambda: page.text('#clock').startswith('3.0'), 'the moment of the fourth')
+        assert driver.execute_script(WIDTHS)[1:] == [width, []]
+        assert [one for one in driver.execute_script(CONTRAST) if one[0] < 4.5] == []
+        assert page.errors() == []

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 import errno
 import json
+import math
 import os
 from pathlib import Path
 import re
@@ -13,11 +15,16 @@ import shutil
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.apps.review import server
+from embodied_r_ros.apps.review.asking import EpisodeAsker
 from embodied_r_ros.apps.review.library import Library, MOST_OPEN
 from embodied_r_ros.apps.review.pages import Asker, ReviewService
 from embodied_r_ros.apps.review.recording import rows_by_episode
+from embodied_r_ros.apps.review.saved import save_page
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.core.reasoning.question import Question, ReasonerConfig, Refusal, RefusalCode
+from embodied_r_ros.core.types.answers import ToolCall
 from embodied_r_ros.core.types.episodes import LabelKind
+from embodied_r_ros.data.episodes.episode import read_episode
 from embodied_r_ros.data.episodes.labels import LABELS, read_labels
 from embodied_r_ros.data.questions.collect import rows_of, RowsRecipe
 from embodied_r_ros.data.questions.coverage import Coverage
@@ -283,9 +290,11 @@ def test_a_question_is_written_with_its_solution(
 def test_a_model_answers_on_the_spot(lab: Path, visit: Callable[..., Reviewer]) -> None:
     heard = []
 
-    def ask(deltas: Any, question: Any) -> Any:
-        heard.append((len(deltas), question.text))
-        return replace(answer('offline-1', question.text, question.options), think='so [1]')
+    def ask(episode: Any, question: Any, until_ns: float) -> Any:
+        heard.append((len(episode.deltas), question.text, until_ns))
+        told = answer('offline-1', question.text, question.options)
+        call = ToolCall('where', ('door',), observations=(2,), stamps_ns=(2 * SECOND_NS,))
+        return replace(told, think='so [1]', sentence='Left [1].', calls=(call,))
 
     body: dict[str, Any] = {
         'id': 'q1',
@@ -294,16 +303,73 @@ def test_a_model_answers_on_the_spot(lab: Path, visit: Callable[..., Reviewer]) 
         't': 2.5,
     }
     alone = visit(lab)
-    assert 'no model to ask' in alone.post('/api/question', 400, **body, ask=True)['error']
+    assert 'nobody answers' in alone.post('/api/question', 400, **body, ask=True)['error']
     reviewer = visit(lab, ask=ask)
     now = reviewer.post('/api/question', **body, ask=True)
     own = next(q for q in now['questions'] if q['id'] == 'q1')
-    assert heard == [(3, 'Where is it?')]
+    assert heard == [(5, 'Where is it?', round(3.5 * SECOND_NS))]
     assert (own['answer'], own['model'], own['think'], own['labels']) == (
         'left', 'nano', 'so [1]', []
     )  # fmt: skip
+    assert (own['sentence'], own['check']) == ('Left [1].', 'unchecked')
+    assert [call['observations'] for call in own['calls']] == [[2]]
     reviewer.label('l1', 'q1', 'right')
     assert read_labels(lab / 'e1').by_question()['q1']['ann'].after == 'left'
+
+
+def test_no_answer_is_said_at_once_and_nothing_is_written(
+    lab: Path, visit: Callable[..., Reviewer]
+) -> None:
+    def ask(episode: Any, question: Any, until_ns: float) -> Any:
+        raise Refusal(RefusalCode.DEADLINE, 'too late', answer('offline-1', question.text, ()))
+
+    body: dict[str, Any] = {'id': 'q1', 'text': 'Where?', 't': 2.5, 'ask': True}
+    reviewer = visit(lab, ask=ask)
+    assert 'too late' in reviewer.post('/api/question', 400, **body)['error']
+    assert (
+        'characters'
+        in reviewer.post('/api/question', 400, **{**body, 'text': 'a' * 9999})['error']
+    )
+    assert not (lab / 'e1' / LABELS).exists()
+
+
+def test_one_question_is_answered_at_a_time_and_the_model_is_reached_once(lab: Path) -> None:
+    reached: list[str] = []
+
+    @contextmanager
+    def reach() -> Iterator[None]:
+        reached.append('begin')
+        yield None
+        reached.append('end')
+
+    episode = read_episode(lab / 'e1')
+    ask = EpisodeAsker(reach, ReasonerConfig(deadline_s=0.5))
+    assert reached == []
+    now = ask(episode, Question('Did the robot move?'), math.inf)
+    early = ask(episode, Question('How many keyframes are there?'), 2 * SECOND_NS)
+    assert (len(now.delta_ids), len(early.delta_ids), reached) == (5, 2, ['begin'])
+    with ask._alone, pytest.raises(InputError, match='another question is being answered'):
+        ask(episode, Question('Where?'), math.inf)
+    ask.close()
+    assert reached == ['begin', 'end']
+
+
+def test_a_page_of_one_file_shows_the_same_and_its_texts_end_no_script(
+    lab: Path, tmp_path: Path, visit: Callable[..., Reviewer]
+) -> None:
+    service = ReviewService(visit(lab).library, lambda: NOW_NS)
+    save_page(tmp_path / 'page.html', service, 'e1', HOSTILE)
+    text = (tmp_path / 'page.html').read_text()
+    assert text.count('<script') == text.count('</script>') == 2
+    assert 'src="/' not in text
+    assert 'href="/' not in text
+    site = json.loads(re.findall(r'id="site">(.*?)</script>', text)[0])
+    assert site['title'] == HOSTILE
+    shown = site['saved']['recording']
+    assert [q['id'] for q in shown['questions']] == [a.id for a in ANSWERS]
+    assert shown['film']['cameras'] == {'camera': [0.0, 1.0, 2.0, 3.0, 4.0]}
+    pictures = site['saved']['pictures']['camera']
+    assert [one[:23] for one in pictures] == ['data:image/jpeg;base64,'] * 5
 
 
 def test_rows_are_reviewed_too(lab: Path, tmp_path: Path, visit: Callable[..., Reviewer]) -> None:

@@ -139,6 +139,7 @@ def test_episode_holds_what_the_recorder_would_have_heard(plain: Path, episode: 
         '/semantic_delta': keyframes,
         '/episode_mark': 2,
         '/provenance': 1,
+        '/landmarks': 1,
     }
     (start_ns, start), (stop_ns, stop) = messages_of(episode, '/episode_mark')
     events = [mark_from_msg(mark).event for mark in (start, stop)]
