@@ -172,7 +172,7 @@ class Improvement:
         taught = draw_rows(taught, self.args.limit, self.args.seed)
         known = math.ceil(_KEPT * len(taught))
         self.say(f'{len(taught)} questions teach calls, beside {known} of random rooms')
-        write_calls(self.out / 'random', known, 0, self.args.seed)
+        write_calls(self.out / 'random', known, self.args.seed)
         kept = read_call_rows(self.out / 'random' / 'train.jsonl.gz')
         write_call_rows(self.calls, [*taught, *kept])
         trained = self.out / 'training'
