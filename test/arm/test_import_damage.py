@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import math
 from typing import Any, TYPE_CHECKING
-import zipfile
 
 import cv2
 from embodied_r_ros.cli.main import main
@@ -101,29 +100,20 @@ def change_info(root: Path, **values: Any) -> None:
     [
         ({'fps': None}, "'fps' is missing"),
         ({'fps': 0}, 'fps is 0'),
-        ({'fps': -10}, "'fps' is -10"),
         ({'fps': math.nan}, "'fps' is nan"),
         ({'fps': '10'}, "'fps' is '10'"),
-        ({'fps': 10**400}, "'fps' is 1000"),
         ({'fps': True}, "'fps' is True"),
         ({'features': None}, "'features' is missing"),
-        ({'features': []}, "'features' is []"),
         ({'features': {CAMERA: 3}}, "'features' is {"),
         ({'data_path': None}, "'data_path' is missing"),
-        ({'data_path': 5}, "'data_path' is 5"),
         ({'data_path': 'data/{episode}.parquet'}, "data_path has 'episode'"),
         ({'data_path': 'data/{episode_index:0999999999d}.parquet'}, 'data_path is'),
         ({'data_path': 'data/{episode_index.real}.parquet'}, 'data_path is'),
-        ({'data_path': 'data/{0}.parquet'}, 'data_path is'),
         ({'data_path': 'data/\0.parquet'}, 'which is no file'),
-        ({'data_path': 'x' * 3000}, 'which is no file'),
         ({'data_path': '/etc/{episode_index}'}, 'outside of the dataset'),
         ({'chunks_size': 0}, "'chunks_size' is 0"),
-        ({'chunks_size': None}, "'chunks_size' is missing"),
         ({'total_episodes': 3}, 'lists 2 episodes, and total_episodes'),
-        ({'total_episodes': 'two'}, "'total_episodes' is 'two'"),
         ({'codebase_version': None}, "'codebase_version' is missing"),
-        ({'codebase_version': ['v2.1']}, "'codebase_version' is ['v2.1']"),
     ],
 )
 def test_a_damaged_description_is_refused(
@@ -141,14 +131,10 @@ def test_a_damaged_description_is_refused(
         ('[1]', 'line 2 is [1]'),
         ('{"tasks": []}', "line 2: column 'episode_index' is missing"),
         ('{"episode_index": "1"}', "line 2: column 'episode_index' is '1'"),
-        ('{"episode_index": 1.5}', "line 2: column 'episode_index' is 1.5"),
-        ('{"episode_index": null}', "line 2: column 'episode_index' is None"),
         ('{"episode_index": -1}', "line 2: column 'episode_index' is -1"),
         ('{"episode_index": 0}', 'episode 0 more than once'),
-        ('{"episode_index": 1, "length": "9"}', "line 2: column 'length' is '9'"),
         ('{"episode_index": 1, "length": 29}', '9 rows of episode 1, and the metadata state'),
         ('{"episode_index": 1, "tasks": "lift"}', "line 2: column 'tasks' is 'lift'"),
-        ('{"episode_index": 1, "tasks": [null]}', "line 2: column 'tasks' is [None]"),
         ('', 'lists 1 episodes, and total_episodes'),
         ('[' * 100_000, 'line 2 is not JSON'),
     ],
@@ -192,28 +178,18 @@ def without(columns: Columns, row: int) -> None:
         ),
         (set_cell('observation.state', 2, [1.0, None, 3.0, 4.0]), 'row 2 of episode 1 is null'),
         (set_cell('observation.state', 2, [1.0]), 'row 2 of episode 1 has 1 numbers: expected 4'),
-        (set_cell('observation.state', 0, [1.0]), 'row 0 of episode 1 has 1 numbers: expected 4'),
         (set_cell('observation.state', 3, [math.nan] * 4), 'row 3 of episode 1 has [nan'),
-        (set_cell('observation.state', 3, [math.inf] * 4), 'row 3 of episode 1 has [inf'),
         (set_cell('observation.state', 3, [1e300] * 4), 'row 3 of episode 1 has [1e+297'),
         (set_column('observation.state', ['1', '2'] * 4 + ['3']), 'is of type string'),
         (set_column('observation.state', [[]] * 9), 'has no numbers'),
-        (set_column('observation.state', [None] * 9), 'row 0 of episode 1 is null'),
         (drop('observation.joints'), "no column 'observation.joints'"),
         (drop('episode_index'), "no column 'episode_index'"),
         (set_cell('episode_index', 4, 0), "'episode_index', row 4 is 0: expected 1"),
-        (set_cell('episode_index', 4, None), "'episode_index', row 4 is None"),
         (set_column('episode_index', ['1'] * 9), "'episode_index', row 0 is '1'"),
-        (set_cell('timestamp', 5, None), "'timestamp', row 5 of episode 1 is null"),
         (set_cell('timestamp', 5, math.nan), "'timestamp', row 5 of episode 1 is nan"),
         (set_cell('timestamp', 5, -1.0), "'timestamp', row 5 of episode 1 is -1:"),
         (set_cell('timestamp', 5, 1e15), "'timestamp', row 5 of episode 1 is 1e+15"),
-        (set_cell('timestamp', 5, 0.0), "'timestamp', row 5 of episode 1 is 0 s after 0.4 s"),
         (set_cell('timestamp', 5, 0.4), "'timestamp', row 5 of episode 1 is 0.4 s after 0.4 s"),
-        (
-            set_column('timestamp', [0.0, 0.1, 0.2, 0.3, 0.4, 0.0, 0.1, 0.2, 0.3]),
-            "'timestamp', row 5 of episode 1",
-        ),
         (set_cell('frame_index', 5, 0), "'frame_index', row 5 of episode 1 is 0: expected 5"),
         (
             lambda columns: without(columns, 4),
@@ -221,7 +197,6 @@ def without(columns: Columns, row: int) -> None:
         ),
         (keep_rows(0), '1 rows of episode 1'),
         (set_cell(CAMERA, 3, None), f"'{CAMERA}', row 3 of episode 1 is empty"),
-        (set_cell(CAMERA, 3, {'bytes': b''}), 'row 3 of episode 1 is empty'),
         (
             set_cell(CAMERA, 3, {'bytes': b'no image'}),
             "begins with b'no image'",
@@ -239,17 +214,6 @@ def test_a_damaged_row_is_named(
     lerobot_v2(tmp_path / 'set')
     change_table(tmp_path / 'set' / FILE_OF.format(1), change)
     assert_refused(tmp_path, capsys, 'episode_000001.parquet', named)
-
-
-@pytest.mark.parametrize('size', [0, 3, 100, -300])
-@pytest.mark.parametrize('name', [FILE_OF.format(1), VIDEO_OF.format(1)])
-def test_a_file_that_is_cut_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, size: int
-) -> None:
-    lerobot_v2(tmp_path / 'set', 'video')
-    path = tmp_path / 'set' / name
-    path.write_bytes(path.read_bytes()[:size])
-    assert_refused(tmp_path, capsys, path.name, 'cannot be read')
 
 
 @pytest.mark.parametrize('kind', ['bytes_are_empty', 'bytes_are_null', 'no_bytes'])
@@ -410,20 +374,13 @@ def test_damaged_episodes_are_left_out_where_that_is_asked_for(
     [
         (set_cell('episode_index', 1, None), "row 1: column 'episode_index' is None"),
         (set_cell('episode_index', 1, 0), 'lists episode 0 more than once'),
-        (drop('episode_index'), "column 'episode_index' is missing"),
         (set_cell('data/file_index', 1, None), "row 1: column 'data/file_index' is None"),
-        (set_column('data/file_index', [0.0, 0.0]), "row 0: column 'data/file_index' is 0.0"),
         (drop('data/chunk_index'), "column 'data/chunk_index' is missing"),
         (set_cell(f'videos/{CAMERA}/from_timestamp', 1, math.nan), "from_timestamp' is nan"),
-        (set_cell(f'videos/{CAMERA}/from_timestamp', 1, -3.0), "from_timestamp' is -3.0"),
         (set_cell(f'videos/{CAMERA}/from_timestamp', 1, 0.0), 'images of episode 1'),
-        (set_cell(f'videos/{CAMERA}/from_timestamp', 1, 99.0), 'images of episode 1'),
         (set_cell(f'videos/{CAMERA}/to_timestamp', 1, 0.9), 'images of episode 1'),
-        (set_cell(f'videos/{CAMERA}/to_timestamp', 1, 'x'), 'cannot be read'),
         (drop(f'videos/{CAMERA}/from_timestamp'), "from_timestamp' is missing"),
         (set_cell('length', 1, 29), '9 rows of episode 1'),
-        (set_cell('tasks', 1, [None]), "row 1: column 'tasks' is [None]"),
-        (keep_rows(0), 'lists 1 episodes, and total_episodes'),
         (keep_rows(), 'lists no episodes'),
     ],
 )
@@ -434,9 +391,6 @@ def test_a_damaged_list_of_v3_is_refused(
     named: str,
 ) -> None:
     lerobot_v3(tmp_path / 'set')
-    if named == 'cannot be read':  # a column of texts, which is one change of all its cells
-        change = set_column(f'videos/{CAMERA}/to_timestamp', ['x', 'y'])
-        named = "to_timestamp' is 'x'"
     change_table(tmp_path / 'set' / V3_META, change)
     assert_refused(tmp_path, capsys, named)
 
@@ -524,16 +478,6 @@ def test_images_of_no_episode_are_counted(
     assert len(bags) == 2
 
 
-def test_episodes_of_v3_whose_files_are_absent_are_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lerobot_v3(tmp_path / 'set')
-    change_table(tmp_path / 'set' / V3_META, set_cell(f'videos/{CAMERA}/file_index', 0, 5))
-    code, bags = run(tmp_path / 'set', tmp_path, IMAGE)
-    assert (code, [bag.name for bag in bags]) == (0, ['episode_000001'])
-    assert '1 episodes are listed, and their files absent' in capsys.readouterr().err
-
-
 def arrays() -> dict[str, Any]:
     rows = range(ROWS[1])
     return {
@@ -596,35 +540,6 @@ def test_a_damaged_row_of_json_is_named(
     file = next((tmp_path / 'set').rglob('episode1/low_dim.json'))
     file.write_text(json.dumps(content))
     assert_refused(tmp_path, capsys, 'low_dim.json', named, more='')
-
-
-@pytest.mark.parametrize('text', ['', '{', '[]', '{}', 'null', '[' * 100_000, '{"a": {}}'])
-def test_json_that_is_none_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
-) -> None:
-    rlbench(tmp_path / 'set', as_json=True)
-    next((tmp_path / 'set').rglob('episode1/low_dim.json')).write_text(text)
-    assert_refused(tmp_path, capsys, 'low_dim.json', more='')
-
-
-@pytest.mark.parametrize('size', [0, 10, 300, -30])
-def test_arrays_that_are_cut_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], size: int
-) -> None:
-    rlbench(tmp_path / 'set', as_json=False)
-    file = next((tmp_path / 'set').rglob('episode1/low_dim.npz'))
-    file.write_bytes(file.read_bytes()[:size])
-    assert_refused(tmp_path, capsys, 'low_dim.npz', 'cannot be read', more='')
-
-
-def test_arrays_in_an_archive_of_something_else_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rlbench(tmp_path / 'set', as_json=False)
-    file = next((tmp_path / 'set').rglob('episode1/low_dim.npz'))
-    with zipfile.ZipFile(file, 'w') as archive:
-        archive.writestr('observation.state.npy', b'nothing')
-    assert_refused(tmp_path, capsys, 'low_dim.npz', more='')
 
 
 def more_images(folder: Path, count: int) -> None:
