@@ -101,14 +101,11 @@ def change_info(root: Path, **values: Any) -> None:
         ({'fps': None}, "'fps' is missing"),
         ({'fps': 0}, 'fps is 0'),
         ({'fps': math.nan}, "'fps' is nan"),
-        ({'fps': '10'}, "'fps' is '10'"),
         ({'fps': True}, "'fps' is True"),
         ({'features': None}, "'features' is missing"),
-        ({'features': {CAMERA: 3}}, "'features' is {"),
         ({'data_path': None}, "'data_path' is missing"),
         ({'data_path': 'data/{episode}.parquet'}, "data_path has 'episode'"),
         ({'data_path': 'data/{episode_index:0999999999d}.parquet'}, 'data_path is'),
-        ({'data_path': 'data/{episode_index.real}.parquet'}, 'data_path is'),
         ({'data_path': 'data/\0.parquet'}, 'which is no file'),
         ({'data_path': '/etc/{episode_index}'}, 'outside of the dataset'),
         ({'chunks_size': 0}, "'chunks_size' is 0"),
@@ -128,13 +125,10 @@ def test_a_damaged_description_is_refused(
     ('line', 'named'),
     [
         ('{"episode_index": 1, "tas', 'line 2 is not JSON'),
-        ('[1]', 'line 2 is [1]'),
         ('{"tasks": []}', "line 2: column 'episode_index' is missing"),
-        ('{"episode_index": "1"}', "line 2: column 'episode_index' is '1'"),
         ('{"episode_index": -1}', "line 2: column 'episode_index' is -1"),
         ('{"episode_index": 0}', 'episode 0 more than once'),
         ('{"episode_index": 1, "length": 29}', '9 rows of episode 1, and the metadata state'),
-        ('{"episode_index": 1, "tasks": "lift"}', "line 2: column 'tasks' is 'lift'"),
         ('', 'lists 1 episodes, and total_episodes'),
         ('[' * 100_000, 'line 2 is not JSON'),
     ],
@@ -176,18 +170,13 @@ def without(columns: Columns, row: int) -> None:
             set_cell('observation.state', 2, None),
             "'observation.state', row 2 of episode 1 is null",
         ),
-        (set_cell('observation.state', 2, [1.0, None, 3.0, 4.0]), 'row 2 of episode 1 is null'),
         (set_cell('observation.state', 2, [1.0]), 'row 2 of episode 1 has 1 numbers: expected 4'),
         (set_cell('observation.state', 3, [math.nan] * 4), 'row 3 of episode 1 has [nan'),
         (set_cell('observation.state', 3, [1e300] * 4), 'row 3 of episode 1 has [1e+297'),
         (set_column('observation.state', ['1', '2'] * 4 + ['3']), 'is of type string'),
-        (set_column('observation.state', [[]] * 9), 'has no numbers'),
         (drop('observation.joints'), "no column 'observation.joints'"),
-        (drop('episode_index'), "no column 'episode_index'"),
         (set_cell('episode_index', 4, 0), "'episode_index', row 4 is 0: expected 1"),
-        (set_column('episode_index', ['1'] * 9), "'episode_index', row 0 is '1'"),
         (set_cell('timestamp', 5, math.nan), "'timestamp', row 5 of episode 1 is nan"),
-        (set_cell('timestamp', 5, -1.0), "'timestamp', row 5 of episode 1 is -1:"),
         (set_cell('timestamp', 5, 1e15), "'timestamp', row 5 of episode 1 is 1e+15"),
         (set_cell('timestamp', 5, 0.4), "'timestamp', row 5 of episode 1 is 0.4 s after 0.4 s"),
         (set_cell('frame_index', 5, 0), "'frame_index', row 5 of episode 1 is 0: expected 5"),
@@ -202,7 +191,6 @@ def without(columns: Columns, row: int) -> None:
             "begins with b'no image'",
         ),
         (drop(CAMERA), f'no column {CAMERA!r}'),
-        (set_column(CAMERA, [5] * 9), 'row 0 of episode 1 is 5'),
     ],
 )
 def test_a_damaged_row_is_named(
@@ -239,8 +227,6 @@ def test_an_image_that_a_path_names_is_read(tmp_path: Path, kind: str, folder: s
         ('frame_000003.png', "names 'frame_000003.png', which is not in the dataset"),
         ('../frame.png', 'outside of the dataset'),
         ('/etc/hostname', 'outside of the dataset'),
-        ('a\0b', 'which is no file'),
-        ('x' * 5000, 'xxxx'),
         ('meta/info.json', 'expected a PNG or JPEG image'),
     ],
     ids=lambda value: str(value)[:20],
@@ -325,15 +311,6 @@ def test_files_may_be_links_that_lead_elsewhere(tmp_path: Path) -> None:
     check(bags)
 
 
-def test_a_dataset_without_any_of_its_files_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lerobot_v2(tmp_path / 'set')
-    for number in range(2):
-        (tmp_path / 'set' / FILE_OF.format(number)).unlink()
-    assert_refused(tmp_path, capsys, 'none of the 2 episodes')
-
-
 def test_a_file_that_no_list_has_is_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -374,12 +351,9 @@ def test_damaged_episodes_are_left_out_where_that_is_asked_for(
     [
         (set_cell('episode_index', 1, None), "row 1: column 'episode_index' is None"),
         (set_cell('episode_index', 1, 0), 'lists episode 0 more than once'),
-        (set_cell('data/file_index', 1, None), "row 1: column 'data/file_index' is None"),
         (drop('data/chunk_index'), "column 'data/chunk_index' is missing"),
         (set_cell(f'videos/{CAMERA}/from_timestamp', 1, math.nan), "from_timestamp' is nan"),
         (set_cell(f'videos/{CAMERA}/from_timestamp', 1, 0.0), 'images of episode 1'),
-        (set_cell(f'videos/{CAMERA}/to_timestamp', 1, 0.9), 'images of episode 1'),
-        (drop(f'videos/{CAMERA}/from_timestamp'), "from_timestamp' is missing"),
         (set_cell('length', 1, 29), '9 rows of episode 1'),
         (keep_rows(), 'lists no episodes'),
     ],
@@ -444,7 +418,6 @@ def test_rows_in_any_order_of_the_list_are_the_same_episodes(tmp_path: Path) -> 
         ([*range(6), 7, 6, *range(8, 15)], "'frame_index', row 0 of episode 1 is 1"),
         ([*range(5), 6, 5, *range(7, 15)], "'episode_index', row"),
         (list(range(14)), '8 rows of episode 1'),
-        (list(range(6)), '0 rows of episode 1'),
     ],
 )
 def test_rows_of_v3_that_are_missing_or_out_of_order_are_refused(
@@ -491,12 +464,10 @@ def arrays() -> dict[str, Any]:
     ('change', 'named'),
     [
         (lambda a: a.update({'observation.joints': a['observation.joints'][:5]}), 'has 5 rows'),
-        (lambda a: a.update({'extra': [1.0] * 29}), 'has 9 rows'),
         (set_cell('observation.state', 3, [math.nan] * 4), 'row 3 of episode1 has [nan'),
         (drop('observation.joints'), "no column 'observation.joints'"),
         (set_column('observation.joints', ['a'] * 9), 'expected numbers'),
         (lambda a: a.clear(), 'has no rows'),
-        (set_column('observation.joints', 5), 'has no rows'),  # type: ignore[arg-type]
     ],
 )
 def test_damaged_numbers_of_rlbench_are_refused(
@@ -526,8 +497,6 @@ def test_damaged_numbers_of_rlbench_are_refused(
         (None, 'row 3 of episode1 is None'),
         ([1.0], 'row 3 of episode1 has shape (1,)'),
         ([1.0, [2.0], 3.0, 4.0], 'row 3 of episode1 is [1.0'),
-        (['1', '2', '3', '4'], "row 3 of episode1 is ['1'"),
-        ({'x': 1}, "row 3 of episode1 is {'x'"),
         ([10**400] * 4, 'row 3 of episode1 is [1000'),
     ],
 )
@@ -551,12 +520,9 @@ def more_images(folder: Path, count: int) -> None:
     ('change', 'named'),
     [
         (lambda f: more_images(f, 20), 'has 29 images, and'),
-        (lambda f: (f / '8.png').unlink(), 'has 8 images, and'),
         (lambda f: (f / '4.png').rename(f / '9.png'), 'no image of number 4'),
         (lambda f: (f / '4.png').rename(f / 'four.png'), 'one image for each number'),
-        (lambda f: (f / '4.png').rename(f / '05.png'), 'one image for each number'),
         (lambda f: (f / '4.png').write_bytes(b''), '4.png is empty'),
-        (lambda f: [file.unlink() for file in f.iterdir()], 'has 0 images, and'),
     ],
 )
 def test_images_of_rlbench_that_do_not_fit_are_refused(
@@ -568,14 +534,6 @@ def test_images_of_rlbench_that_do_not_fit_are_refused(
     rlbench(tmp_path / 'set', as_json=True)
     change(next((tmp_path / 'set').rglob('episode1/front_rgb')))
     assert_refused(tmp_path, capsys, named, more='image: front_rgb')
-
-
-def test_the_rotation_of_a_row_that_is_none_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lerobot_v2(tmp_path / 'set')
-    turns = 'rotation: {column: observation.state, at: [0, 1, 2, 3]}'
-    assert_refused(tmp_path, capsys, 'has the rotation', more=turns)
 
 
 def test_the_rate_of_a_video_is_that_of_its_rows(
@@ -599,7 +557,6 @@ def at_times(seconds: Callable[[int], float]) -> Callable[[Columns], None]:
     ('seconds', 'fps', 'words'),
     [
         (lambda row: 100 * row, FPS, ('500.00 s, and 0.50 s', 'milliseconds: divide them by 1,')),
-        (lambda row: 10**8 * row, FPS, ('and 0.50 s', 'nanoseconds')),
         (lambda row: row / 10, 50, ('6 times last 0.50 s, and 0.10 s at the fps 50',)),
         (lambda row: row / 30, FPS, ('last 0.17 s, and 0.50 s at the fps 10',)),
     ],
@@ -719,10 +676,8 @@ def test_pointers_in_place_of_episodes_and_images_are_named(
     ('files', 'kind', 'advice'),
     [
         (['episode_0.hdf5'], 'HDF5', 'forge'),
-        (['data/demo.h5'], 'HDF5', 'forge'),
         (['features.json', 'x-train.tfrecord-00000-of-00001'], 'RLDS', 'forge'),
         (['.zgroup', 'data/action/.zarray', 'meta/.zgroup'], 'zarr', 'forge'),
-        (['replay.zarr.zip'], 'zarr', 'forge'),
         (['episode_0001/data.json', 'episode_0001/colors/0.jpg'], 'Unitree', 'unitree_lerobot'),
     ],
 )

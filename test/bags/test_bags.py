@@ -183,31 +183,12 @@ def test_a_database_that_is_cut_off_is_not_promised_a_repair(tmp_path: Path) -> 
         pass
 
 
-@pytest.mark.parametrize('content', ['{', '\x00', 'words', 'rosbag2_bagfile_information: {}'])
-def test_a_bag_with_damaged_metadata_is_read_by_what_its_file_holds(
-    tmp_path: Path, content: str
-) -> None:
-    bag = write_bag(tmp_path / 'bag')
-    with open_bag(bag) as reader:
-        count = reader.message_count
-    (bag / 'metadata.yaml').write_text(content)
-    with open_bag(bag) as reader:
-        assert len(list(reader.messages())) == reader.message_count == count > 0
-
-
 def test_a_bag_without_its_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
     bag = write_bag(tmp_path / 'bag')
     (bag / 'bag.mcap').unlink()
     advice = r'the folder lacks bag.mcap: copy the whole folder again$'
     with pytest.raises(BagError, match=advice), open_bag(bag):
         pass
-
-
-def test_a_bag_without_metadata_is_read(tmp_path: Path) -> None:
-    bag = write_bag(tmp_path / 'bag')
-    (bag / 'metadata.yaml').unlink()
-    with open_bag(bag) as folder, open_bag(bag / 'bag.mcap') as file:
-        assert len(list(folder.messages())) == len(list(file.messages())) > 0
 
 
 def test_an_absent_topic_is_refused_with_those_that_exist(tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ import pytest
 pytest.importorskip('torch')
 pytest.importorskip('trl')
 
-from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.core.chat.client import HttpChatClient
 from embodied_r_ros.core.chat.connection import ImagesRefusedError, RefusedError, request_body
@@ -276,10 +275,3 @@ def test_replies_of_a_template_that_opens_the_thought(folder: Path, rows: Path) 
         assert evaluate.main(command) == 0
     finally:
         template.write_text(text)
-
-
-def test_command_line_knows_a_server_by_url_and_model(llama: HttpChatClient) -> None:
-    model = llama.info(60).name
-    source = str(shared_path('samples', 'indoor', 'episode_00000'))
-    named = f'{url_of(llama)}#{model}'
-    assert main(['ask', source, QUESTION, '--model', named, '--max-tokens', '40']) in {0, 1}

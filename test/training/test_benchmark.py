@@ -164,14 +164,6 @@ def test_arguments_that_do_not_fit(
     assert message in line
 
 
-def test_predictions_of_other_rows_are_named(
-    tmp_path: Path, rows: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = predictions(tmp_path / 'p.jsonl', {0: 'A', 77: 'B'})
-    assert run(tmp_path, 'vsi-bench', '--rows', rows, '--predictions', given)[0] == 2
-    assert "no row has the id '77'" in capsys.readouterr().err
-
-
 def requests_of(server: ChatServer) -> list[str]:
     return [request.text for request in server.requests if 'Question: ' in request.text]
 

@@ -200,13 +200,6 @@ def test_words_that_do_not_hold_for_the_camera_are_not_asked_with(tmp_path: Path
     assert question_of(seen_from(20.0, 'facing', tmp_path), goal(TWO)).view
 
 
-def test_a_camera_that_tf_knows_behind_the_robot_is_refused() -> None:
-    live = Arm(ArmConfig(robot='sawyer_sim', camera_frame='eye'), lambda *_: camera(180.0))
-    live.take_pose(pose((0.0, 0.0, 0.1)))
-    with pytest.raises(InputError, match='does not face the robot'):
-        question_of(live, goal(TWO))
-
-
 def test_a_reference_point_outside_the_image_is_refused_as_it_is_of_rows(tmp_path: Path) -> None:
     live = seen_from(0.0, 'facing', tmp_path)
     wide = Intrinsics(640, 480, 500.0, 500.0, 320.0, 240.0)
