@@ -58,15 +58,12 @@ def test_the_paper_robot_says_what_the_paper_prints() -> None:
 @pytest.mark.parametrize(
     ('text', 'message'),
     [
-        ('metadata: {reference: [1, 2]}', 'reference is'),
-        ('metadata: {gripper_size: [a, b, c]}', 'expected three numbers'),
         ('metadata: {reference: [.nan, 0, 0]}', 'expected three numbers'),
         ('metadata: {workspace_low: [0, 0, 0]}', 'expected both ends'),
         ('questions: {stride: 0}', 'stride is 0'),
         ('questions: {kinds: [waypoint, dance]}', "kinds has 'dance'"),
         ('questions: {deadbandm: 0.1}', "did you mean 'deadband_m'"),
         ('frames: {}', 'expected the sections metadata, questions, setup, placing, candidates'),
-        ('[1]', 'expected the sections'),
         ('metadata: 3', 'expected names and values'),
     ],
 )

@@ -115,7 +115,6 @@ def test_a_camera_that_nothing_tells_of_places_nothing() -> None:
         {'camera_orientation': (0.0, 0.0, 0.0, 1.0)},
         {'camera_position': (0.0, 0.0, 1.0), 'camera_orientation': (0.0, 0.0, 0.0, 0.0)},
         {'camera_position': (0.0, 0.0, NAN), 'camera_orientation': (0.0, 0.0, 0.0, 1.0)},
-        {'camera_position': ('a', 0.0, 1.0), 'camera_orientation': (0.0, 0.0, 0.0, 1.0)},
         {'item_height_m': -1.0},
     ],
 )

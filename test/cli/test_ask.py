@@ -314,10 +314,6 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert message in last
 
 
-def test_sample_is_where_the_demo_looks_for_it() -> None:
-    assert (shared_path('samples', 'indoor', 'episode_00000') / 'metadata.yaml').exists()
-
-
 def test_recordings_are_asked_without_and_with_a_model(
     server: ChatServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -143,7 +143,6 @@ def test_model_without_videos_is_a_blind_baseline(tmp_path: Path, rows: Path) ->
     [
         (['--predictions', 'P', '--model', 'M'], 'leave --model out'),
         (['--videos', 'V'], '--videos needs --model'),
-        (['--model', 'M', '--export', 'E.tsv'], '--export needs'),
         (['--model', 'M'], 'M is neither a URL nor a folder with a model'),
         (['--export', 'E.tsv'], '--export needs'),
         (['--predictions', 'P', '--export', 'E.xlsx'], 'exported to a file .tsv or .jsonl'),

@@ -95,13 +95,10 @@ def names(question: str, *bags: Path) -> list[str]:
         ('in which recordings was a person near the oven?', 'a person near an oven', 'best'),
         ('Where did you last see the bag?', 'a bag', 'last'),
         ('which recordings show a chair near a table?', 'a chair near a table', 'best'),
-        ('a cup on the desk', 'a cup near a desk', 'best'),
         ('latest sight of the cup', 'a cup', 'last'),
         ('who was at the door?', 'a person near a door', 'best'),
         ('Which episodes contain people and dogs?', 'a person and a dog', 'best'),
-        ('Where did you first see the red tall object?', 'a red tall object', 'first'),
         ('when was the robot near the sofa?', 'a sofa', 'best'),
-        ('where is the office chair', 'an office chair', 'last'),
         ('is there a char near the tabel', 'a chair near a table', 'best'),
     ],
 )

@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticStatus
-from embodied_r_msgs.action import Ask, PredictKeypoint
+from embodied_r_msgs.action import PredictKeypoint
 from embodied_r_msgs.msg import Answer, EpisodeMark, KeypointProposal, SemanticDelta
 from embodied_r_msgs.srv import PredictKeypointOnce
 from embodied_r_ros.arm.proposal import GRIPPER_NEXT
@@ -183,19 +183,6 @@ def test_the_gripper_is_asked_for_after_the_position(graph: Graph, server: ChatS
     assert (first.id, list(second.options)) == (proposal.id, ['open', 'closed'])
     assert 'The end effector is at (0.000, 0.000, 0.160).' in second.question
     assert repr(bench.proposals.wait(1)[0]) == repr(proposal)
-
-
-def test_a_gripper_without_an_answer_is_no_keypoint(graph: Graph, server: ChatServer) -> None:
-    server.default = lambda request: (
-        Script(status=500) if GRIPPER_NEXT.text in request.text else of_block(request)
-    )
-    bench = Bench(graph, server, arm__gripper=True)
-    bench.see(BLOCK)
-    bench.stand(HOME)
-    response = bench.predict()
-    assert response.error_code == Ask.Result.ERROR_MODEL
-    assert not response.proposal.id
-    assert not bench.proposals
 
 
 def test_cancelling_ends_the_question_of_the_gripper_too(graph: Graph, server: ChatServer) -> None:
