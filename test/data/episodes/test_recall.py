@@ -71,7 +71,7 @@ def record(
             stamp_ns = START + number * S
             items = () if isinstance(things, str) else tuple(things)
             change = things if isinstance(things, str) else change_text(items)
-            pose = Pose((0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0), 'odom')
+            pose = Pose((0.0, 0.0, 0.0), (0.0, 0.0, 0.5**0.5, 0.5**0.5), 'odom')  # faces +y
             image, reason = picture(20 + number), KeyframeReason.LOW_OVERLAP
             keyframe = Keyframe(number, stamp_ns, image, reason, 0, 0.4, pose=pose)
             kind = DeltaKind.CHANGE if number else DeltaKind.FIRST
@@ -164,7 +164,7 @@ def test_near_is_what_their_places_say(tmp_path: Path) -> None:
     later = record(tmp_path / 'later', [[thing('chair')], [], [thing('table', 0.3)]])
     assert names('a chair next to a table', close, apart, later) == ['close', 'later']
     (hit,) = recall_in(read_query('a chair near a table'), close).hits
-    assert hit.position == pytest.approx((2.0, 0.0, 0.0))
+    assert hit.position == pytest.approx((0.0, 2.0, 0.0))
 
 
 def test_last_sight_comes_first_with_its_keyframe(tmp_path: Path) -> None:
