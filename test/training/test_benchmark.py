@@ -12,11 +12,11 @@ pytest.importorskip('torch')
 import cv2
 from embodied_r_ros.bags.message_types import BagMessageFactory
 from embodied_r_ros.bags.writer import BagWriter
-from embodied_r_ros.core.chat.cache import ReplyCache
 from embodied_r_ros.core.scene.memory import MemoryConfig
 from embodied_r_ros.core.types.deltas import DeltaKind, Item, SemanticDelta
 from embodied_r_ros.core.types.geometry import Pose
 from embodied_r_ros.data.episodes.offline import Seer
+from embodied_r_ros.data.episodes.perception_cache import PerceptionCache
 from embodied_r_ros.data.own_messages import delta_to_msg
 import numpy as np
 
@@ -274,7 +274,7 @@ def test_only_the_part_of_a_video_that_is_asked_about_is_perceived(
         )
         for i, s in enumerate([None, (0.3, 0.5), (9.0, 10.0)])
     ]
-    scenes, errors = predictions_module.perceive_videos(asked, videos, ReplyCache(0))
+    scenes, errors = predictions_module.perceive_videos(asked, videos, None)
     stamps = {name: [d.stamp_ns for d in scene.deltas] for name, scene in scenes.items()}
     assert stamps['0'][0] == 0
     assert stamps['1'][0] == 300_000_000
@@ -318,16 +318,17 @@ def test_map_of_a_scene_with_poses_or_depth_is_known_in_a_resumed_run_too(
     )
     scenes = []
     for _ in range(2):
-        cache = ReplyCache(0, tmp_path / 'cache')
+        cache = PerceptionCache(tmp_path / 'cache')
         found, errors = predictions_module.perceive_videos([asked], tmp_path / 'all', cache)
         assert not errors
         scenes.append(found['1'])
-        monkeypatch.setattr(Seer, 'see', lambda *_: pytest.fail('perceived anew'))
-    assert scenes[0] == scenes[1]
+        monkeypatch.setattr(Seer, '_perceive', lambda *_: pytest.fail('perceived anew'))
+    memory = MemoryConfig()
+    first, again = (predictions_module.scene_prompt(asked, scene, memory) for scene in scenes)
+    assert first == again
     assert scenes[0].scene_map is not None
     assert label in [landmark.label for landmark in scenes[0].scene_map.landmarks]
-    prompt = predictions_module.scene_prompt(asked, scenes[1], MemoryConfig())
-    assert f'Things: {label} 1.' in prompt.user
+    assert f'Things: {label} 1.' in first.user
 
 
 OPENEQA_ROWS = [
