@@ -3,7 +3,7 @@
 
 A row asks about a random room, and its label is the calls that read the question, in the compact
 form of `reasoning.calls`. Some questions are those of `random_maps` in other words, the rest are
-put together at random from wordings/calls.yaml, with openers, typing errors and two questions
+put together at random from reasoning/sentences.yaml, with openers, typing errors and two questions
 in one. A label counts where its calls give the row's solution; the others are left out and
 counted.
 """
@@ -24,6 +24,7 @@ from embodied_r_ros.common.settings import read_yaml
 from embodied_r_ros.core.reasoning.calls import format_calls, parse_calls, UNKNOWN_CALL
 from embodied_r_ros.core.reasoning.forms import asks_yes_no
 from embodied_r_ros.core.reasoning.reading import Call
+from embodied_r_ros.core.reasoning.sentences import expand_pattern, read_sentences
 from embodied_r_ros.core.scene.names import resolve, SHAPE_WORDS
 from embodied_r_ros.core.scene.sightings import LabelParts
 from embodied_r_ros.core.scene.tools import START
@@ -58,9 +59,8 @@ if TYPE_CHECKING:
     from embodied_r_ros.data.questions.map_kinds import MapMoment
     from embodied_r_ros.data.questions.row import Row
 
-_INNERMOST = r'\[([^\[\]]*)\]'
 _WORDINGS = Path(__file__).parents[1] / 'wordings'
-_FILE = read_yaml(_WORDINGS / 'calls.yaml')  # words of questions, and the calls that they ask for
+_FILE = read_yaml(_WORDINGS / 'calls.yaml')
 _OF_ROOM = 64  # questions put together at random about each room
 _ABSENT, _UNANSWERABLE, _TWO, _SYNONYM = 0.12, 0.07, 0.08, 0.25  # shares
 _LOWER, _UNMARKED, _MISTYPED, _OPENED, _CLOSED = 0.5, 0.4, 0.15, 0.2, 0.1
@@ -74,28 +74,12 @@ _STOP = re.compile(r'^go forward until (?:past )?(?:the )?', re.IGNORECASE)
 _Words = dict[str, str]
 
 
-def expand_pattern(pattern: str, rng: Random) -> str:
-    """A wording of a pattern: one of what stands in each pair of brackets, which may be nested.
-
-    >>> from random import Random
-    >>> expand_pattern('How [warm|cold] is it [|now]?', Random(0))
-    'How cold is it now?'
-    """
-    text = pattern
-    while (found := re.sub(_INNERMOST, lambda m: rng.choice(m[1].split('|')), text)) != text:
-        text = found
-    return re.sub(r' +(?=[ ?.,]|$)', '', text)
-
-
-def _with_fragments(pattern: str) -> str:
-    return re.sub(r'<(\w+)>', lambda match: str(_FILE['fragments'][match[1]]), pattern)
-
-
-CALL_WORDS = {
-    call: tuple(map(_with_fragments, patterns)) for call, patterns in _FILE['calls'].items()
-}
+CALL_WORDS = read_sentences()['patterns']
 CALL_OPTIONS = {call: tuple(map(tuple, options)) for call, options in _FILE['options'].items()}
-PEOPLE_WORDS = {call: tuple(texts) for call, texts in read_yaml(_WORDINGS / 'people.yaml').items()}
+PEOPLE_WORDS = {call: texts for call, texts in read_sentences()['people'].items() if '(' in call}
+PEOPLE_WORDS['unknown()'] += tuple(  # of tools that the compact form has not
+    text for call, texts in read_sentences()['people'].items() if '(' not in call for text in texts
+)
 OPENERS, CLOSERS, JOINTS = (tuple(_FILE[name]) for name in ('openers', 'closers', 'joints'))
 YES_NO = (('yes', 'no'), ('no', 'yes'), ('yes', 'no', 'unknown'))
 

@@ -29,15 +29,17 @@ from embodied_r_ros.core.reasoning.reading import (
     NO_TOOL,
     parts_of,
     read_as,
+    read_structure,
     Reading,
     replace_unit,
     START_WORDS,
     TURNING,
 )
+from embodied_r_ros.core.reasoning.sentences import most_similar
 from embodied_r_ros.core.scene.memory import SceneText
 from embodied_r_ros.core.scene.names import ANYTHING, find_names, Name, resolve
 from embodied_r_ros.core.scene.tools import ROBOT, START
-from embodied_r_ros.core.types.vocabulary import SHAPES
+from embodied_r_ros.core.types.vocabulary import COLOUR_WORDS, SHAPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -60,6 +62,10 @@ _CALL = re.compile(r'\s*(\w+)\s*\(([^()]*)\)\s*')
 _NAME = re.compile(r"[\w][\w' -]{0,40}")
 _COUNTED = re.compile(r'\b(?:how many|number|count|tally|total|sum|quantity|amount)\b')
 _NOT_READ = 'I do not understand the question'
+_FOREIGN = 'I read questions in English alone'
+_LIKE = 0.42  # least likeness to a sentence that is meant
+_LISTED = re.compile(r'(?:\s|,|and|or|the|an?)*')
+_PRONOUN = re.compile(r'\b(?:it|them|one|that)\b')
 
 
 @dataclass(frozen=True)
@@ -282,6 +288,88 @@ def _sequence(parameters: Sequence[_Parameter], mark: str) -> str:
     return rule
 
 
+# What a question asks for, without a model.
+
+
+def read_question(question: str, options: Sequence[str], labels: Sequence[str]) -> list[Reading]:
+    """Read a question, or each of several in one, as the sentence that it is most like.
+
+    Args:
+        question: A person's words.
+        options: The options; none: a free question.
+        labels: The labels of the scene.
+
+    Raises:
+        ConfigError: The package with the vectors of words is not installed.
+    """
+    if is_foreign(question):
+        return [Reading(question, doubt=_FOREIGN)]
+    readings: list[Reading] = []
+    parts = parts_of(question)
+    for part in parts:
+        told = readings[-1].names if readings else ()
+        reading = _read_part(part, question, options, labels, told)
+        if not (reading.calls and _in_no_unit(reading) in map(_in_no_unit, readings)):
+            readings.append(reading)
+    if len(readings) > 1 and all(reading.doubt for reading in readings[1:]):
+        whole = _read_part(' '.join(parts), question, options, labels, ())
+        return readings if whole.doubt else [whole]
+    return readings
+
+
+def _read_part(
+    part: str, question: str, options: Sequence[str], labels: Sequence[str], told: Sequence[Name]
+) -> Reading:
+    """The reading of a part of a question, before which things were named."""
+    names, masked = find_names(part, labels), part
+    if not names and _PRONOUN.search(part):
+        names, masked = list(told), _PRONOUN.sub('thing', part)
+    if special := read_structure(part, options, labels, names):
+        return replace(special, moment=moment_of(part, special))
+    told_things = _things_of(part, names)
+    for own, start, end in reversed(told_things):
+        if part[start:end].startswith(own[0].text):
+            word = 'things' if len(own) > 1 or own[0].is_plural else 'thing'
+            masked = f'{masked[:start]}{word}{masked[end:]}'
+    words = list(dict.fromkeys(', '.join(name.text for name in own) for own, *_ in told_things))
+    sentence, likeness = most_similar(masked, len(words))
+    if likeness < _LIKE:
+        return Reading(part, names=tuple(names), doubt=_NOT_READ)
+    if '(' not in sentence.calls:
+        reading = read_as(sentence.calls, part, options, labels, names)
+        return replace(reading, moment=moment_of(part, reading))
+    colour = next((word for word in part.split() if word in COLOUR_WORDS), '')
+    slots = {'c': f'{colour} thing'.strip(), **dict(zip(sentence.slots, words, strict=True))}
+    calls = parse_calls(sentence.calls.format(**slots), labels)
+    return _reading(part, question, options, labels, calls or ())
+
+
+def _things_of(part: str, names: Sequence[Name]) -> list[tuple[list[Name], int, int]]:
+    """The names in a part, with their places; those of a list of three and more are one."""
+    groups: list[list[Name]] = []
+    for name in sorted(names, key=lambda name: name.start):
+        if groups and _LISTED.fullmatch(part[groups[-1][-1].end : name.start]):
+            groups[-1].append(name)
+        else:
+            groups.append([name])
+    lists = [
+        own for group in groups for own in ([group] if len(group) > 2 else map(_alone, group))
+    ]
+    return [(own, own[0].start, own[-1].end) for own in lists]
+
+
+def _alone(name: Name) -> list[Name]:
+    return [name]
+
+
+def _in_no_unit(reading: Reading) -> list[Call]:
+    """The calls of a reading, whatever unit is asked for."""
+    return [
+        replace(call, arguments={k: v for k, v in call.arguments.items() if k != 'unit'})
+        for call in reading.calls
+    ]
+
+
 # What the answer must be.
 
 
@@ -293,7 +381,7 @@ def read_calls(
     A reading has a doubt where the calls leave out a thing that the question names.
     """
     if is_foreign(question):
-        return (Reading(question, doubt='I read questions in English alone'),)
+        return (Reading(question, doubt=_FOREIGN),)
     parts = parts_of(question)
     groups = _groups(calls or (), len(parts))
     if len(groups) != len(parts):

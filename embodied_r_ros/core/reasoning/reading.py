@@ -1,47 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a person's question without a model: which tools of the scene, of which things.
+"""What a question of a person must be answered by: names, form, and what makes it yes.
 
-The kind comes from sentence embeddings (the static ones of WordLlama, 16 MB, 0.1 ms a sentence):
-the most similar of the sentences in kinds.yaml, among the kinds of which a word stands in the
-question. Names come from the scene. It is careful, not clever: where the names do not fit, the
-reading has a doubt, and nothing is computed.
+Which tool is meant says a sentence that the question is like, or a model (calls.py). It is
+careful, not clever: where the names do not fit, the reading has a doubt, and nothing is computed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cache
-from importlib.resources import files
-from importlib.util import find_spec
 from itertools import pairwise
-from pathlib import Path
 import re
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.core.reasoning.forms import asks_yes_no, STATEMENT, unit_of, YES_NO
-from embodied_r_ros.core.reasoning.quantities import in_digits, limit_in, quantity_in
+from embodied_r_ros.core.reasoning.quantities import in_digits, limit_in
+from embodied_r_ros.core.reasoning.sentences import known, plain_text
 from embodied_r_ros.core.scene.memory import COMMON_WORDS
 from embodied_r_ros.core.scene.names import find_names, Name, SHAPE_NAMES
 from embodied_r_ros.core.scene.tools import ROBOT, START, WAY
 from embodied_r_ros.core.types.vocabulary import COLOUR_WORDS
-import numpy as np
-import yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from numpy.typing import NDArray
 
-_FAIR = 0.4  # least similarity to a sentence of the kind
-_MARGIN = 0.1  # a kind that is less similar than the best by more is not meant
 _MOST_CHARS = 1000
-_NEAR_CHARS = 8
-_PREFACE = re.compile(
-    r'^(?:any (?:idea|clue)|(?:do|can|could) you (?:know|tell me|say)|tell me|i wonder|say)'
-    r'[,:\s]+(?=(?:how|what|which|where|when|who|whether|if)\b)'
-)
 _OF_ENGLISH = 0.2  # least share of the words that questions in English have
 _SHORT_QUESTION = 6  # words: of what it is, is said before it
 _LETTERS = re.compile(r'[^\W\d_]+')
@@ -52,9 +36,6 @@ _NEXT = re.compile(rf'\?+\s*(?:and\s+)?(?={_QUESTION}\b)|(?:,\s*|\s+)and\s+(?={_
 _SENTENCE = re.compile(r'(?<=[.!:])\s+')
 START_WORDS = re.compile(
     r'\b(?:start(?:ed|ing)?|beginning|began|begin|origin|came from|home|set off)\b'
-)
-_FIRST_VIEW = re.compile(
-    r'\b(?:(?:its|the|your|my|our) )?first (?:view|heading|image|picture|place|position)\b'
 )
 _WHERE_NOW = re.compile(r'\bwhere (?:is|are|am) (?:the robot|we|you|i)\b')
 _NOT_SAID = {
@@ -184,22 +165,6 @@ TURNING = re.compile(r'\b(?:turn\w*|rotat\w*|spin\w*|spun|veer\w*)\b')
 _NUMBERS_OF = {'count': '', 'turn': 'angle', 'seen': 'time', 'duration': 'time'}
 _COLOUR = '|'.join(sorted(COLOUR_WORDS))
 _ANYTHING = re.compile(rf'\b(any|some)thing ({_COLOUR})\b')
-_SHORT = re.compile(r"\b(where|what|who|when|how)'?s\b")
-_NOUN = re.compile(r'\b(?:the|an?|my|your|any)\s+([^\W\d_]{3,})')
-_WITHOUT_THINGS = frozenset(
-    {
-        'area',
-        'turn',
-        'first_turn',
-        'way',
-        'displacement',
-        'moves',
-        'moving',
-        'height',
-        'back',
-        'none',
-    }
-)
 _MORE = re.compile(
     r'\b(?P<way>more than|at least|over|fewer than|less than|exactly|only|just)?\s*'
     r'\b(?P<number>\d+)\s+$'
@@ -267,121 +232,20 @@ class Reading:
         return bool(self.calls) and not self.doubt
 
 
-@cache
-def _weights() -> tuple[NDArray[np.float16], Callable[[str], list[int]]]:
-    """Vectors of tokens, and what gives the tokens of a text.
-
-    Raises:
-        ConfigError: The package with them is not installed.
-    """
-    # Its own loader looks for files on the network first.
-    spec = find_spec('wordllama')
-    if spec is None or not spec.submodule_search_locations:
-        msg = 'questions are read by the package wordllama, which is not installed: '
-        msg += 'pip install --no-deps wordllama safetensors tokenizers'
-        raise ConfigError(msg)
-    from safetensors.numpy import load_file
-    from tokenizers import Tokenizer
-
-    folder = Path(next(iter(spec.submodule_search_locations)))
-    vectors = next(iter(load_file(folder / 'weights' / 'l2_supercat_256.safetensors').values()))
-    tokenizer = Tokenizer.from_file(
-        str(folder / 'tokenizers' / 'l2_supercat_tokenizer_config.json')
-    )
-    tokenizer.no_padding()
-    return vectors, lambda text: tokenizer.encode(text, add_special_tokens=False).ids
-
-
-def embed(sentences: Sequence[str]) -> NDArray[np.float32]:
-    """Unit vectors of sentences: the mean of their tokens' vectors. Shape (N, 256).
-
-    Raises:
-        ConfigError: The package with the vectors is not installed.
-    """
-    vectors, tokens = _weights()
-    means = [vectors[tokens(text) or [0]].astype(np.float32).mean(axis=0) for text in sentences]
-    stacked = np.stack(means)
-    lengths: NDArray[np.float32] = np.linalg.norm(stacked, axis=1, keepdims=True)
-    units: NDArray[np.float32] = stacked / lengths.clip(1e-9)
-    return units
-
-
-@dataclass(frozen=True)
-class _Kinds:
-    """The kinds, the words that each needs, and its sentences as vectors."""
-
-    words: dict[str, re.Pattern[str]]
-    owners: tuple[str, ...]  # kind of each sentence
-    vectors: NDArray[np.float32]
-    known: frozenset[str]  # words of the sentences
-
-
-@cache
-def _kinds() -> _Kinds:
-    text = files(__package__).joinpath('kinds.yaml').read_text(encoding='utf-8')
-    kinds = yaml.safe_load(text)
-    words = {kind: re.compile(rf'\b(?:{each["words"]})\b') for kind, each in kinds.items()}
-    words['none'] = re.compile('')
-    pairs = [(kind, sentence) for kind, each in kinds.items() for sentence in each['like']]
-    known = frozenset(word for _, sentence in pairs for word in sentence.split())
-    owners = tuple(kind for kind, _ in pairs)
-    return _Kinds(words, owners, embed([text for _, text in pairs]), known)
-
-
-def kinds_of(sentence: str) -> list[tuple[str, float]]:
-    """Kinds of which a word stands in a sentence, the most similar first; similarity up to 1."""
-    kinds = _kinds()
-    similar = kinds.vectors @ embed([sentence])[0]
-    best: dict[str, float] = {}
-    for kind, score in zip(kinds.owners, similar.tolist(), strict=True):
-        best[kind] = max(best.get(kind, -1.0), score)
-    fitting = {
-        kind: score
-        for kind, score in best.items()
-        if score >= _FAIR and kinds.words[kind].search(sentence) and not excludes(kind, sentence)
-    }
-    return sorted(fitting.items(), key=lambda pair: -pair[1])
-
-
 def excludes(kind: str, sentence: str) -> bool:
     """Whether a sentence has words that a question of a kind has not."""
     return bool(re.search(rf'\b(?:{_NOT_SAID.get(kind, "$^")})\b', sentence))
 
 
-def read_question(question: str, options: Sequence[str], labels: Sequence[str]) -> list[Reading]:
-    """Read a question, or each of several in one.
-
-    Args:
-        question: A person's words.
-        options: The options; none: a free question.
-        labels: The labels of the scene.
-    """
-    text = _plain(question)
-    if is_foreign(text):
-        return [Reading(text, doubt='I read questions in English alone')]
-    readings: list[Reading] = []
-    for part in _parts(text):
-        known = readings[-1].names if readings else ()
-        readings.append(_Reader(part, options, labels, known).read())
-    if len(readings) > 1 and all(reading.doubt for reading in readings[1:]):
-        whole = _Reader(text, options, labels, ()).read()
-        return readings if whole.doubt else [whole]
-    return readings
-
-
 def _plain(question: str) -> str:
-    text = ' '.join(question[:_MOST_CHARS].lower().replace('\u2019', "'").split())
-    text = _PREFACE.sub('', text)
-    text = _FIRST_VIEW.sub('the start', text)
-    text = _ANYTHING.sub(r'\1 \2 thing', text)
-    return _SHORT.sub(r'\1 is', text).replace('(s)', 's')
+    return _ANYTHING.sub(r'\1 \2 thing', plain_text(question[:_MOST_CHARS]))
 
 
 def is_foreign(question: str) -> bool:
     """Whether hardly a word of a question is one that questions in English have."""
     words = _LETTERS.findall(question.lower())
-    known = COMMON_WORDS | _kinds().known | COLOUR_WORDS | SHAPE_NAMES
-    share = sum(word in known for word in words) / max(1, len(words))
+    english = COMMON_WORDS | known().words | COLOUR_WORDS | SHAPE_NAMES
+    share = sum(word in english for word in words) / max(1, len(words))
     least = _OF_ENGLISH if question.isascii() else 2 * _OF_ENGLISH
     return (len(words) > 3 or not question.isascii()) and share < least
 
@@ -398,18 +262,34 @@ def read_as(
     """Read a question of a kind that is known: what its answer must be, and what makes it yes.
 
     Args:
-        kind: One of kinds.yaml, or 'structure' for a stance or a route.
+        kind: The name of a method below, or 'structure' for a stance or a route.
         part: One of `parts_of`.
         options: The options; none: a free question.
         labels: The labels of the scene.
         names: The things that it names.
     """
-    reader = _Reader(part, options, labels, ())
-    reader.names = list(names)
+    reader = _Reader(part, options, labels, names)
     if kind == 'structure':
-        return reader._by_structure() or reader._doubt('it has no stance and no route')
+        return reader.by_structure() or reader._doubt('it has no stance and no route')
     reading: Reading = getattr(reader, f'_{kind}')()
     return replace(reading, kind=kind)
+
+
+def read_structure(
+    part: str, options: Sequence[str], labels: Sequence[str], names: Sequence[Name]
+) -> Reading | None:
+    """Read an order, or a question whose form alone says what it asks; None: it is neither.
+
+    Args:
+        part: One of `parts_of`.
+        options: The options; none: a free question.
+        labels: The labels of the scene.
+        names: The things that it names.
+    """
+    reader = _Reader(part, options, labels, names)
+    if is_order(part):
+        return reader._doubt('that is an order to go somewhere, not a question', 'goal')
+    return reader.by_structure()
 
 
 def moment_of(part: str, reading: Reading) -> str:
@@ -445,60 +325,14 @@ class _Reader:
     """Reads one question."""
 
     def __init__(
-        self, text: str, options: Sequence[str], labels: Sequence[str], known: Sequence[Name]
+        self, text: str, options: Sequence[str], labels: Sequence[str], names: Sequence[Name]
     ) -> None:
-        self.text, self.options, self.labels = text, options, labels
+        self.text, self.options, self.labels, self.names = text, options, labels, list(names)
         told = STATEMENT.search(text)
         if told:
-            self.text = text = text[: told.start('tag' if told['tag'] else 'after')]
-        own = find_names(text, labels)
-        self.names = own or [
-            name for name in known if re.search(r'\b(?:it|them|one|that)\b', text)
-        ]
-        self.is_yes_no = bool(told) or asks_yes_no(text, options)
-        self.unit = unit_of(text)
-
-    def read(self) -> Reading:
-        """The reading, with its doubt."""
-        reading = self._read()
-        return replace(reading, moment=moment_of(self.text, reading))
-
-    def _read(self) -> Reading:
-        if is_order(self.text):
-            return self._doubt('that is an order to go somewhere, not a question', 'goal')
-        if special := self._by_structure():
-            return special
-        masked = self.text
-        for name in sorted(self.names, key=lambda name: -name.start):
-            if self.text[name.start : name.end] == name.text:
-                word = 'things' if name.is_plural else 'thing'
-                masked = f'{masked[: name.start]}{word}{masked[name.end :]}'
-        return self._meant(kinds_of(masked.strip(' ?.!')))
-
-    def _meant(self, ranked: Sequence[tuple[str, float]]) -> Reading:
-        """The reading by the most similar kind that fits."""
-        near = [kind for kind, score in ranked if score >= ranked[0][1] - _MARGIN]
-        readings = [
-            replace(self._unknown_noun(kind) or getattr(self, f'_{kind}')(), kind=kind)
-            for kind in near
-        ]
-        doubt = readings[0].doubt if readings else 'I do not understand the question'
-        valid = (reading for reading in readings if not reading.doubt)
-        return next(valid, self._doubt(doubt))
-
-    def _unknown_noun(self, kind: str) -> Reading | None:
-        """A doubt where a question about things has a noun that nothing knows."""
-        if kind in _WITHOUT_THINGS:
-            return None
-        for match in _NOUN.finditer(self.text):
-            start, word = match.start(1), match[1]
-            end = start + len(word) + _NEAR_CHARS  # adjectives may stand before a name
-            is_name = any(name.start < end and start < name.end for name in self.names)
-            quantity = quantity_in(f'1 {word}')
-            is_known = word in COMMON_WORDS or word in _kinds().known
-            if not (is_name or is_known or (quantity and quantity.dimension)):
-                return self._doubt(f'I do not know the word {word!r}')
-        return None
+            self.text = text[: told.start('tag' if told['tag'] else 'after')]
+        self.is_yes_no = bool(told) or asks_yes_no(self.text, options)
+        self.unit = unit_of(self.text)
 
     def _doubt(self, why: str, kind: str = '') -> Reading:
         return Reading(self.text, kind, names=tuple(self.names), doubt=why)
@@ -543,7 +377,7 @@ class _Reader:
         self.is_yes_no = form is Form.YES_NO
         return self._made([self._call('happened', what=what)], form)
 
-    def _by_structure(self) -> Reading | None:
+    def by_structure(self) -> Reading | None:
         """Questions whose form alone says what they ask: a stance, or the steps of a route."""
         words = self._words
         if _STEPS.search(self.text) and len(words) >= 3:

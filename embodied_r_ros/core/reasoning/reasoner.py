@@ -60,7 +60,6 @@ from embodied_r_ros.core.reasoning.question import (
     RefusalCode,
     staleness,
 )
-from embodied_r_ros.core.reasoning.reading import kinds_of
 from embodied_r_ros.core.reasoning.saying import (
     answer_by_tools,
     answer_readings,
@@ -72,6 +71,7 @@ from embodied_r_ros.core.reasoning.saying import (
     with_tool_answer,
     without_support,
 )
+from embodied_r_ros.core.reasoning.sentences import known
 from embodied_r_ros.core.scene.memory import mentions, question_terms
 from embodied_r_ros.core.scene.tools import Scene
 from embodied_r_ros.core.types.answers import (
@@ -240,7 +240,7 @@ def _prompt(
 def _reader_problem() -> str:
     """Why questions cannot be read without a model; empty: they can, and at once."""
     try:
-        kinds_of('')
+        known()
     except ConfigError as error:
         return str(error)
     return ''

@@ -14,6 +14,7 @@ import re
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.core.reasoning.calls import read_question
 from embodied_r_ros.core.reasoning.checks import check_completion
 from embodied_r_ros.core.reasoning.forms import (
     asks_yes_no,
@@ -43,7 +44,6 @@ from embodied_r_ros.core.reasoning.reading import (
     MISREAD,
     NEAR,
     NO_TOOL,
-    read_question,
     Reading,
     SINCE_START,
 )
@@ -661,7 +661,7 @@ def _holds(reading: Reading, result: Result, scene: Scene) -> bool:
     }
     if reading.limit and result.tool != 'count':
         return _is_within(reading, result)
-    if result.tool not in rules:
+    if result.tool not in rules or (result.tool == 'where' and not reading.wanted):
         msg = 'yes or no does not follow from what I can compute'
         raise InputError(msg)
     return rules[result.tool]()
@@ -931,7 +931,9 @@ def _misfit_of_direction(option: str, result: Result) -> float | None:
         return None
     if len(result.candidates) > 1:
         return math.inf
-    middle = next((m for pattern, m in _DIRECTIONS if re.search(pattern, option)), None)
+    hour = re.match(r"(?:at )?(\d+) ?o'?\s?clock", in_digits(option.replace('\u2019', "'")))
+    named = (m for pattern, m in _DIRECTIONS if re.search(pattern, option))
+    middle = -30 * int(hour[1]) if hour else next(named, None)
     if middle is None:
         return None
     off = abs((result.facts['bearing_deg'] - middle + 180) % 360 - 180)

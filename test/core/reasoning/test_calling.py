@@ -62,7 +62,7 @@ def test_what_both_readers_read_is_verified() -> None:
 
 
 def test_what_one_reader_alone_understands_is_not_verified() -> None:
-    question = Question('To which hand was the first bend?')
+    question = Question('On which flank came the initial swerve?')
     answer = ask(ScriptedClient(' moves(turned; first)'), question, TURNED, 2.5, writes='calls')
     assert answer.text == 'turned left'
     assert answer.check is Check.UNCHECKED
@@ -127,7 +127,7 @@ class Doubting(ScriptedClient):
 )
 def test_a_doubtful_reading_is_read_again(calls: tuple[str, ...], text: str, asked: int) -> None:
     client = Doubting(*(call if '=' in call else f'{call}=1' for call in calls))
-    question = Question('To which hand was the first bend?')
+    question = Question('On which flank came the initial swerve?')
     answer = ask(client, question, TURNED, 2.5, writes='calls')
     assert (answer.text, len(client.requests)) == (text, asked)
     assert answer.check is Check.UNCHECKED

@@ -9,8 +9,9 @@ import math
 from pathlib import Path
 from random import Random
 
-from embodied_r_ros.core.reasoning.reading import embed, kinds_of, read_question
+from embodied_r_ros.core.reasoning.calls import read_question
 from embodied_r_ros.core.reasoning.saying import answer_by_tools
+from embodied_r_ros.core.reasoning.sentences import embed, most_similar
 from embodied_r_ros.core.scene.tools import Scene
 from embodied_r_ros.core.types.answers import AnswerKind
 from embodied_r_ros.core.types.deltas import (
@@ -414,7 +415,9 @@ def test_sentences_are_near_to_those_that_ask_the_same() -> None:
     )
     assert embed(['a', 'b']).shape == (2, 256)
     assert near > far
-    assert kinds_of('how many things are there')[0][0] == 'count'
+    sentence, likeness = most_similar('how many things are there?', 1)
+    assert sentence.calls.startswith('count')
+    assert likeness == pytest.approx(1, abs=0.05)
     assert np.isfinite(embed(['', 'x'])).all()
 
 

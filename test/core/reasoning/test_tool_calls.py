@@ -174,7 +174,7 @@ def test_an_answer_against_the_last_results_is_asked_once_more(server: ChatServe
 
 
 def test_what_one_reader_alone_understands_is_not_verified(server: ChatServer) -> None:
-    question = Question('How lofty is the chair?', scene_map=PLACE)
+    question = Question('Altitude of chair apex?', scene_map=PLACE)
     server.play(script(*of_llama(('size', '{"name": "chair", "dimension": "height"}'))))
     server.play(Script(('<think>By the tool.</think><answer>90 cm</answer>',)))
     answer = ask(server, question)
