@@ -22,7 +22,7 @@ def generate_launch_description() -> LaunchDescription:
     return LaunchDescription(
         [
             DeclareLaunchArgument(
-                'profile', default_value='auto', description='model profile (config/models)'
+                'profile', default_value='tools', description='model profile (config/models)'
             ),
             # Before the camera: the sender is the one that needs it.
             *bringup.surroundings(),

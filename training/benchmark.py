@@ -187,7 +187,7 @@ def _asked_replies(
 def _scenes(
     args: argparse.Namespace, questions: Sequence[BenchmarkQuestion]
 ) -> tuple[dict[str, RecordingScene], dict[str, str]] | None:
-    """What is known of the scenes, and why nothing is, by question; None: nobody looks at them."""
+    """What is known of the scenes, and why nothing is, by question; None: no scene is shown."""
     if args.videos:
         return perceive_videos(questions, args.videos, _perceived_before(args.cache))
     if args.maps:

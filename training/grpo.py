@@ -328,7 +328,7 @@ _STEP = 'completions_per_step'
 
 
 def keep_step(config: GRPOConfig) -> None:
-    """Have a run that goes on with another number of processes take steps as large as before.
+    """Keep the size of a step where a run continues with another number of processes.
 
     Else it would be in another stage, and at other prompts.
 

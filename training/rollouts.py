@@ -99,7 +99,7 @@ def _add_samples(args: argparse.Namespace) -> None:
     """Sample what the file does not have yet.
 
     Raises:
-        InputError: There is no model or no row, or the file cannot be gone on with.
+        InputError: There is no model or no row, or the file cannot be continued.
         ModelError: The model fails, or the judge.
     """
     sampling = Sampling(args.temperature, 1.0, args.max_tokens, args.seed)
@@ -133,7 +133,7 @@ def _add_samples(args: argparse.Namespace) -> None:
 
 @contextmanager
 def _appended(path: Path) -> Iterator[TextIO]:
-    """A file to go on in, with its folder.
+    """A file to continue, with its folder.
 
     Raises:
         InputError: It cannot be written.

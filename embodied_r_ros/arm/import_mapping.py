@@ -57,7 +57,7 @@ class Numbers:
         """
         values = table[self.column].reshape(len(table[self.column]), -1)
         if max(self.at) >= values.shape[1]:
-            msg = f'column {self.column!r} has {values.shape[1]} numbers: {max(self.at)} is none'
+            msg = f'column {self.column!r} has {values.shape[1]} numbers: no index {max(self.at)}'
             raise InputError(msg)
         return np.asarray(values[:, list(self.at)] * self.scale)
 

@@ -27,7 +27,7 @@ _MAX_BYTES = 500_000_000  # of the same
 
 @contextmanager
 def readable(what: str, file: Path) -> Iterator[None]:
-    """Whatever a damaged file makes of a library becomes one line: what cannot be done, and why.
+    """Turn any error of the library over a damaged file into one line: what failed, and why.
 
     Raises:
         InputError: The library failed.

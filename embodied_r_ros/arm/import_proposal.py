@@ -26,7 +26,7 @@ _POSE = ('x', 'y', 'z'), ('qx', 'qy', 'qz', 'qw')
 _POSE_WORDS = {*_POSE[0], *_POSE[1], 'rx', 'ry', 'rz', 'roll', 'pitch', 'yaw'}
 _HEADER = """\
 # Numbers of {name} by the names of their columns: see that each is what it says, and in which
-# unit (m, mm, rad or deg). docs/demonstrations.md has all keys.
+# unit (m, mm, rad or deg). docs/arms.md has all keys.
 # {columns}
 """
 _FORGE = 'convert it to LeRobot, such as by https://github.com/arpitg1304/forge'

@@ -143,13 +143,13 @@ class StandingTask:
             self.unanswered += not proposal_id
 
     def note_acceptance(self, proposal_id: str, position: Position, now_ns: int) -> None:
-        """Take that the gate let a proposal through."""
+        """Note that the gate accepted a proposal."""
         if proposal_id and proposal_id == self._id and self._phase is _Phase.PROPOSED:
             self._phase, self._since_ns = _Phase.ACCEPTED, now_ns
             self._target, self._near_ns = position, None
 
     def note_refusal(self, proposal_id: str, now_ns: int) -> None:
-        """Take that the gate refused a proposal."""
+        """Note that the gate refused a proposal."""
         if proposal_id and proposal_id == self._id and self._phase is _Phase.PROPOSED:
             self._phase, self._since_ns = _Phase.FREE, now_ns
 
@@ -167,7 +167,7 @@ class StandingTask:
             self._leave(stamp_ns)
 
     def _leave(self, now_ns: int) -> None:
-        """Go on to the next keypoint."""
+        """Ask for the next keypoint."""
         self._phase = _Phase.FREE
         self._since_ns = self._seen_after_ns = now_ns
 

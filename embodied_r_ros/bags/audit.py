@@ -42,8 +42,7 @@ class AuditConfig(Settings):
 
     topics: tuple[str, ...] = setting(
         ('keyframe', 'semantic_delta'),
-        "topics that must come, by the end of their names: 'keyframe', or 'odom 20' with the "
-        'rate that is expected [Hz]; an empty name expects nothing',
+        "topics that must come, by the end of their names; 'odom 20': at 20 Hz; empty: none",
     )
     min_rate: float = setting(
         0.5, 'share of its expected rate below which a topic fails', between=(0, 1)

@@ -57,7 +57,7 @@ _DECIMALS = r'[0-9]+\.[0-9]+'
 
 @dataclass(frozen=True)
 class NamedImage:
-    """A file, and what the number in its name that goes on from file to file says."""
+    """A file, with the number in its name that counts from file to file."""
 
     file: Path
     number: Decimal | None = None  # None: its name has none
@@ -95,7 +95,7 @@ class FolderStream:
 
 
 def folder_stream(folder: Path, name: str | None) -> FolderStream:
-    """A stream of images in a folder; what is left out is told.
+    """A stream of images in a folder; files that are left out are logged.
 
     Args:
         folder: The folder.
@@ -123,7 +123,7 @@ def files_of_folder(folder: Path) -> list[Path]:
 
 
 def _image_files(folder: Path) -> list[Path]:
-    """The images of a folder; what is none by its name is told."""
+    """The images of a folder; other files are logged."""
     named = [
         file
         for file in folder.iterdir()

@@ -467,7 +467,7 @@ _CALIBRATION_WITHIN = 3000
 
 
 def _ignore(topic: str, error: Exception) -> None:
-    """Leave out a message that is damaged: it is told where all are read."""
+    """Leave out a damaged message; it is reported with all others at the end."""
 
 
 # Of so many images one may lack its pose without a word.

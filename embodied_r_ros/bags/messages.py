@@ -409,7 +409,7 @@ def read_calibration(path: Path) -> Intrinsics:
         raise ConfigError(msg) from None
     except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
         what = ' '.join(str(error).split())
-        msg = f'calibration {path} is none: {what}: expected YAML of camera_calibration'
+        msg = f'calibration {path} is not usable: {what}: expected YAML of camera_calibration'
         raise ConfigError(msg) from None
     try:
         return camera_of_info(camera)

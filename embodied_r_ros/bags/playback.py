@@ -210,11 +210,11 @@ class Pace:
         return replace(self, bag_ns=self.bag_time_ns(now_ns), at_ns=now_ns, is_paused=True)
 
     def resumed(self, now_ns: int) -> Pace:
-        """The pace that goes on from where it stood."""
+        """The pace, continued from where it stood."""
         return replace(self, bag_ns=self.bag_time_ns(now_ns), at_ns=now_ns, is_paused=False)
 
     def at_rate(self, rate: float, now_ns: int) -> Pace:
-        """The pace that goes on from here at another speed."""
+        """The pace, continued from here at another speed."""
         return replace(self, bag_ns=self.bag_time_ns(now_ns), at_ns=now_ns, rate=rate)
 
 
@@ -271,7 +271,7 @@ class Player:
         self._adjust(True)
 
     def resume(self) -> None:
-        """Go on."""
+        """Resume playing."""
         self._adjust(False)
 
     def configure(self, config: PlaybackConfig) -> None:

@@ -142,7 +142,7 @@ class OdometryPoses:
         _LOG.warning(text, self._topic, what, 'z' if is_optical else 'x')
 
     def _mounts_of(self, frame_id: str) -> TransformPoses | None:
-        """The transforms that speak of a camera; None: there are none."""
+        """The transforms that hold the frame of a camera; None: there are none."""
         return self._mounts if self._mounts and self._mounts.has(frame_id) else None
 
 
@@ -177,7 +177,7 @@ class TransformPoses:
         return newest_ns
 
     def has(self, frame_id: str) -> bool:
-        """Tell whether the transforms speak of a frame."""
+        """Tell whether the transforms hold a frame."""
         return self._tree.has(frame_id)
 
     def reaches(self, frame_id: str, stamp_ns: int) -> bool:

@@ -380,7 +380,7 @@ def _stated_rate_hz(capture: cv2.VideoCapture) -> float | None:
 
 
 def _video_stamp_ns(previous_ns: int | None, own_ms: float, period_ns: int) -> int:
-    """Stamp of a video image: its own time where that goes on, else one period later."""
+    """Stamp of a video image: its own time where that increases, else one period later."""
     own_ns = round(own_ms * 1e6) if math.isfinite(own_ms) else None
     if previous_ns is None:
         return max(0, own_ns or 0)

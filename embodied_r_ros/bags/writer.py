@@ -81,7 +81,7 @@ class BagLock:
 
 
 def is_locked(folder: Path) -> bool:
-    """Tell whether somebody works on a folder."""
+    """Tell whether a process holds the lock of a folder."""
     try:
         BagLock(folder, fcntl.LOCK_SH).close()
     except BlockingIOError:

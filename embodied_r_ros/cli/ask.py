@@ -63,8 +63,8 @@ from embodied_r_ros.data.episodes.recall_report import (
     recall_to_json,
     write_keyframes,
 )
-from embodied_r_ros.serving.profiles import load_profile, reasoner_config, USUAL, what_leaves
-from embodied_r_ros.serving.served import served_model, served_reasoner, usual_reasoner
+from embodied_r_ros.serving.profiles import load_profile, reasoner_config, TOOLS, what_leaves
+from embodied_r_ros.serving.served import served_model, served_reasoner
 from tqdm import tqdm
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '--questions',
         type=some_path,
         metavar='FILE.jsonl',
-        help='ask these in place of QUESTION: lines with `id`, `question` and `options`; one JSON '
-        'object each is printed, with `id`',
+        help='ask these in place of QUESTION: lines with `id`, `question` and `options`; prints a '
+        'line of JSON for each',
     )
     add('-o', '--option', action='append', default=[], help='an option; repeat, at least twice')
     add(
@@ -105,8 +105,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         '--episodes',
         action='store_true',
-        help='look in all recordings of the folder for what the question names, without a model; '
-        'with --model, ask it about each of them too',
+        help='find what the question names in all recordings of the folder; with --model, ask it '
+        'about each of them too',
     )
     add(
         '--out',
@@ -131,8 +131,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_perceiver_arguments(
         parser,
         'recorded for a bag with deltas, else auto',
-        f'model profile whose reasoner answers (default: {USUAL}: the small model where it is '
-        'installed, else tools); with --perceiver vlm or fused also whose perceiver is asked',
+        f'model profile that answers, and perceives with vlm or fused (default: {TOOLS})',
     )
     add_settings(parser, {**SOURCE_GROUPS, **PERCEIVER_GROUPS, 'reasoner': ReasonerConfig})
 
@@ -203,7 +202,7 @@ def _check_model(args: argparse.Namespace) -> None:
 
 def _sent(args: argparse.Namespace) -> Iterator[tuple[str, ChatConfig | None]]:
     """What is sent, and to which servers."""
-    clients = {} if args.model else load_profile(args.profile or USUAL).clients
+    clients = {} if args.model else load_profile(args.profile or TOOLS).clients
     is_url = args.model and '://' in args.model
     reasoner = ChatConfig(args.model) if is_url else clients.get('reasoner')
     yield 'text', reasoner
@@ -218,7 +217,7 @@ def _config(args: argparse.Namespace) -> ReasonerConfig:
     """How the model is asked: as its profile says, but for what is given."""
     return reasoner_config(
         args.model or '',
-        args.profile or ('' if args.model else USUAL),
+        args.profile or ('' if args.model else TOOLS),
         **{'deadline_s': args.deadline, **given_settings(args, 'reasoner')},
     )
 
@@ -231,9 +230,7 @@ def _reasoner(args: argparse.Namespace) -> AbstractContextManager[ChatConfig | N
             raise InputError(msg)
     if args.model:
         return served_model(args.model, say, stays=True)
-    if not args.profile:
-        return usual_reasoner(say, stays=True)
-    if load_profile(args.profile).has_no_model:
+    if not args.profile or load_profile(args.profile).has_no_model:
         return nullcontext()
     return served_reasoner(args.profile, say, stays=True)
 

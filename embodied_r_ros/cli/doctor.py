@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '--vlm',
         type=some_text,
         metavar='URL_OR_PROFILE',
-        help='vision-language model that is shown a golden image, to see how it gives boxes',
+        help='vision-language model that is shown three shapes, to see how it gives boxes',
     )
     add('--image-topic', type=some_text, help='camera that must be there')
     add('--json', action='store_true', help='print one JSON object')

@@ -54,7 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             + ('; or one file of a bag' if name == 'audit' else ''),
         )
         if name == 'delete':
-            action.add_argument('--yes', action='store_true', help='delete, do not only tell')
+            action.add_argument(
+                '--yes', action='store_true', help='delete; without it, only say what would go'
+            )
         else:
             action.add_argument('--json', action='store_true', help='one line of JSON per episode')
     summary = 'recordings with their questions and answers, for other programs'

@@ -33,18 +33,18 @@ VERBS: dict[str, str] = {
     'demos': 'make bags of datasets of demonstrations',
     'doctor': 'check the installation, and say what to do',
     'episodes': 'list, audit, recover, export or delete recordings; compare their labels',
-    'keyframes': 'list the images of a recording that are worth looking at',
-    'keypoints': 'list where the arm of a demonstration comes to, and why that counts',
-    'map': 'say what is where in a recording, and draw it from above',
+    'keyframes': 'list the keyframes of a recording, with their reasons',
+    'keypoints': 'list the keypoints of a demonstration of an arm, with their reasons',
+    'map': 'make a map of what is where in a recording, and draw it from above',
     'mcp': 'let assistants ask recordings: a read-only server of the Model Context Protocol',
     'models': 'fetch model files; publish promoted models to many robots, and take them back',
     'perceive': 'say how the camera of a recording moved, and what changed in view',
     'questions': 'derive questions with solutions from bags',
-    'replay': 'ask the questions of a recording again: other models, or another perceiver',
+    'replay': 'ask the recorded questions again, with other models or another perceiver',
     'review': 'label answers of recordings in the browser',
     'serve': 'start the model servers of a profile',
     'sim': 'write recordings of simulated worlds, with the truth beside them',
-    'view': 'show a recording in the Rerun viewer, or save it for that',
+    'view': 'show a recording in the Rerun viewer, or write a file for it',
 }
 
 # Options of the last release that are settings now, with a value where they had none.

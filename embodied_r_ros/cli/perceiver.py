@@ -55,9 +55,9 @@ def add_perceiver_arguments(
     parser.add_argument(
         '--perceiver',
         choices=('auto', 'recorded', 'classical', 'detector', 'vlm', 'fused'),
-        help='which perceiver to use; recorded: the deltas of the bag; fused: vlm and '
-        'detector, each thing once; auto: what is there of a server that is given (chat.url, '
-        'profile) and a detector that is given (detector.model) or fetched, else classical; '
+        metavar='KIND',
+        help='classical, detector, vlm, fused (vlm and detector together), recorded (as in the '
+        'bag), or auto (of vlm and detector what is given or fetched, else classical); '
         f'default: {default}',
     )
     parser.add_argument('--profile', metavar='NAME', help=profile)

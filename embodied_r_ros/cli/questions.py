@@ -82,8 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--robot',
         metavar='NAME_OR_FILE',
-        help='of demonstrations of an arm: a robot of config/robots, or the YAML file of another; '
-        'default: as the bag says',
+        help='of an arm: name in config/robots, or a YAML file (default: as the bag says)',
     )
     parser.add_argument('--force', action='store_true', help='use bags that fail their audit too')
     parser.add_argument('--profile', help='profile of the model servers, for --deltas vlm')

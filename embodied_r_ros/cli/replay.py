@@ -53,8 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=some_text,
         action='append',
         metavar='DIR_OR_URL',
-        help='folder with a model, adapter in GGUF, or URL of a server (URL#MODEL: one of them); '
-        'repeat to compare several; with --perceiver, default: none, who is not asked',
+        help='folder, adapter in GGUF, or URL of a server (URL#MODEL: one of its models); repeat '
+        'to compare several; none: no questions are asked, as by default with --perceiver',
     )
     add('--json', action='store_true', help='print one JSON object per keyframe and question')
     add('--out', type=some_path, metavar='FILE.json', help='write the whole report there too')

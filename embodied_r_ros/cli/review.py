@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action='append',
         default=[],
         metavar='FILE.json',
-        help='a report of `embodied-r replay --out`, to be shown beside its recording; repeat for '
+        help='a report of `replay --out`, to be shown beside its recording; repeat for '
         'several recordings',
     )
     add(

@@ -29,8 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '--follow',
         type=some_text,
         metavar='SLOT',
-        help='serve what is promoted there: name or path of a slot, such as one that many robots '
-        'mount (default: the slot of the profile)',
+        help='serve what is promoted to this slot, a name or path (default: of the profile)',
     )
     add('--allow-remote', action='store_true', help='let other machines reach the servers')
     add('--log-dir', type=some_path, help='folder of the logs (default: in ~/.local/state)')

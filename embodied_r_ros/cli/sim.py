@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_indoor(worlds: Any) -> None:
-    summary = 'a camera on its way through furnished rooms, one bag per episode'
+    summary = 'a camera that moves through furnished rooms, one bag per episode'
     indoor = worlds.add_parser('indoor', help=summary, description=summary)
     indoor.set_defaults(world=_indoor)
     _add_run(indoor)
@@ -37,7 +37,7 @@ def _add_indoor(worlds: Any) -> None:
 
 
 def _add_arm(worlds: Any) -> None:
-    summary = 'an arm that is shown a task, seen from before it, one bag per demonstration'
+    summary = 'an arm that does a task before a fixed camera, one bag per demonstration'
     arm = worlds.add_parser('arm', help=summary, description=summary)
     world: Any = import_module('embodied_r_ros.cli.arm.sim')  # by its name: nobody else needs it
     arm.set_defaults(world=world.main)

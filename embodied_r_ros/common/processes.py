@@ -175,7 +175,7 @@ class Watchdog:
         self.period_s = manager.watchdog_s / _BEATS
 
     def hear(self, part: str, now_s: float) -> None:
-        """Take that a part is alive; others are none of ours."""
+        """Note that a part is alive; unknown parts are ignored."""
         if part in self._heard_s:
             self._heard_s[part] = now_s
 

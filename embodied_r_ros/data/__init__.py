@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What recordings teach: episodes and their labels, questions with solutions, messages of ours."""
+"""Episodes and their labels, questions with solutions, and the project's own messages."""

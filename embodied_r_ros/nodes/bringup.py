@@ -73,8 +73,7 @@ _ARGUMENTS = {
     'prefix': ('', 'put before each node\'s command, such as "nice -n 5" or "taskset -c 2"'),
     'cameras': (
         '',
-        'namespaces of several cameras, such as front,rear, each with an extractor; empty: one '
-        'camera, without a namespace of its own',
+        'namespaces of several cameras, such as front,rear; empty: one camera without any',
     ),
     'image_topic': (
         '',
@@ -84,8 +83,7 @@ _ARGUMENTS = {
     'camera_info_topic': ('', 'camera_info of that image, likewise'),
     'depth_topic': (
         '',
-        'base name of the depth that is registered to that image, likewise, such as '
-        '/camera/aligned_depth_to_color/image_raw',
+        'registered depth, such as /camera/aligned_depth_to_color/image_raw',
     ),
     'depth_transport': ('', 'raw, compressedDepth, compressed, or none'),
     'detections_topic': (
@@ -97,15 +95,13 @@ _ARGUMENTS = {
     'pose_source': ('', 'where the pose of the camera comes from: odom, tf, or auto'),
     'pose_topic': ('', 'pose of the end effector, for gate and reasoner (`current_pose`)'),
     'profile': (
-        'auto',
-        'model profile (config/models), or the path of a YAML file; auto: the small model where '
-        'it is installed, else tools',
+        'tools',
+        'model profile (config/models), or the path of a YAML file; tools: no model',
     ),
     'model_server_url': ('', "the reasoner's server, if it runs already; nothing is served then"),
     'shadow': (
         '',
-        'candidate that answers the same questions unseen (`shadow_answer`): URL of its model '
-        'server, or a profile; empty: none',
+        'candidate that answers too, unseen (`shadow_answer`): a URL or a profile; empty: none',
     ),
     'serve_models': ('true', 'start the model servers of the profile'),
     'gate': ('true', 'start the gate that keypoint proposals pass before anything acts'),
@@ -532,7 +528,7 @@ class NodeWatch:
     def _note_exit(
         self, node: LifecycleNode, event: ProcessExited, context: LaunchContext
     ) -> list[LaunchDescriptionEntity]:
-        """Take that a process ended; without a node left the launch ends.
+        """Note that a process ended; the launch ends with the last node.
 
         Raises:
             RuntimeError: One has died, and the launch ends. It is the only way to exit with 1.

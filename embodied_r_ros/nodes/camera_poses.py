@@ -45,8 +45,7 @@ class PoseConfig(Settings):
 
     pose_source: str = setting(
         'auto',
-        'odom: odometry, with the camera mounted by transforms; tf: transforms alone; auto: '
-        'odometry where it comes, else transforms',
+        'odom: odometry, with the mount of the camera from tf; tf: tf alone; auto: odom, else tf',
         choices=('odom', 'tf', 'auto'),
         read_only=True,
     )
@@ -55,7 +54,7 @@ class PoseConfig(Settings):
     )
     odom_wait_s: float = setting(
         0.03,
-        'longest wait for odometry or transforms to reach the stamp of an image [s]',
+        'longest wait for the pose at the stamp of an image [s]',
         between=(0, 0.2),
     )
     mount_xyz: tuple[float, ...] = setting(
@@ -137,7 +136,7 @@ class OwnTransforms:
             self._change.notify_all()
 
     def has(self, frame: str) -> bool:
-        """Tell whether transforms speak of a frame."""
+        """Tell whether transforms hold a frame."""
         with self._change:
             return self._tree.has(frame)
 

@@ -65,8 +65,8 @@ class LiveDepthConfig(Settings):
 
     depth_transport: str = setting(
         'raw',
-        'raw: sensor_msgs/Image on `depth`; compressedDepth or compressed: CompressedImage on '
-        '`depth/compressedDepth` or `depth/compressed`; none: depth is not used',
+        'raw: `depth`; compressedDepth, compressed: the topic of that name below it; none: depth '
+        'is not used',
         choices=('raw', 'compressedDepth', 'compressed', 'none'),
         read_only=True,
     )
@@ -168,7 +168,7 @@ class ExtractorConfig(Settings):
     camera: str = setting('camera', 'name of the camera, in every keyframe', read_only=True)
     image_transport: str = setting(
         'raw',
-        'raw: sensor_msgs/Image on `image`; compressed: CompressedImage on `image/compressed`',
+        'raw: `image`; compressed: `image/compressed`',
         choices=('raw', 'compressed'),
         read_only=True,
     )

@@ -195,5 +195,5 @@ class Recovering:
 
 
 def _is_left_behind(episode: Path) -> bool:
-    """Tell whether nobody can be at work on an episode: recorders of others lock nothing."""
+    """Tell whether no recorder can be writing an episode: only ours lock their folders."""
     return not is_locked(episode) and not any(map(may_be_of_others, mcap_files(episode)))

@@ -16,7 +16,7 @@ class NoImageError(InputError):
 
 
 class NewestImage:
-    """Remembers the newest keyframe, as it came."""
+    """Remembers the newest keyframe message."""
 
     def __init__(self) -> None:
         """Begin without one."""

@@ -206,7 +206,7 @@ class ManagedNode(LifecycleNode):
         self._provenance.publish(String(data=self.provenance()))
 
     def publisher(self, kind: type[Any], topic: str, profile: QoSProfile) -> Publisher:
-        """Make a publisher that lives while the node is configured and speaks while active."""
+        """Make a publisher of the configured node, which publishes while it is active."""
         publisher = self.create_lifecycle_publisher(
             kind, topic, copy(profile), qos_overriding_options=topics.overridable()
         )
@@ -273,7 +273,7 @@ class ManagedNode(LifecycleNode):
             self.get_logger().warning(text + again)
 
     def note_failure(self, error: Exception) -> None:
-        """Take that a callback raised what it should not have."""
+        """Count an exception of a callback, for `/diagnostics`."""
         self._failures.tick()
         self._last_failure = f'{type(error).__name__}: {" ".join(str(error).split())}'
 

@@ -56,8 +56,7 @@ class SceneMapperConfig(Settings):
 
     map_dir: str = setting(
         '',
-        'folder in which the scene map is kept, and found again after a restart; empty: it is '
-        'kept in memory alone',
+        'folder that keeps the scene map over a restart; empty: none',
         read_only=True,
     )
     map_save_s: float = setting(
@@ -65,7 +64,7 @@ class SceneMapperConfig(Settings):
     )
     goal_standoff_m: float = setting(
         0.6,
-        'distance to the edge of a thing that an order to go there is for (`goal_proposal`) [m]',
+        'distance from the edge of a thing to the goal before it (`goal_proposal`) [m]',
         between=(0.05, 10),
     )
 
@@ -77,7 +76,7 @@ class SceneMapper:
         """Load the map, if there is one, and offer what it knows while the node is configured.
 
         Raises:
-            InputError: The folder holds a map that cannot be gone on with.
+            InputError: The map in the folder cannot be read.
         """
         self._node, self._config, self._limits = node, config, limits
         self._folder = Path(config.map_dir).expanduser() if config.map_dir else None

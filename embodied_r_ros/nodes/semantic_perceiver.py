@@ -130,28 +130,26 @@ class PerceiverConfig(Settings):
     )
     perceiver: str = setting(
         'auto',
-        'classical: geometry and colour, no model; detector: with names by an ONNX detector; vlm: '
-        'a vision-language model; fused: vlm and detector, each thing once; auto: what is there '
-        'of a model of the profile and a detector that detector.model names or that was fetched, '
-        'else classical',
+        'classical: geometry and colour, no model; detector: names things; vlm: a vision-language '
+        'model; fused: vlm and detector together; auto: those of vlm and detector that are given '
+        'or fetched, else classical',
         choices=('auto', 'classical', 'detector', 'vlm', 'fused'),
         read_only=True,
     )
     profile: str = setting(
         '',
-        'model profile whose perceiver is asked, with its vlm.* and worker.* settings; empty: the '
-        'server of chat.*',
+        'model profile that perceives, with its vlm.* and worker.*; empty: the server of chat.*',
         read_only=True,
     )
     secondary: str = setting(
         '',
-        'what perceives where the model fails: URL of a model server, or a profile with a '
-        'perceiver; each of the two then has half of vlm.deadline_s; empty: nothing',
+        'perceives where the model fails: a URL or a profile; each of the two has half of '
+        'vlm.deadline_s; empty: none',
         read_only=True,
     )
     stand_in: bool = setting(
         True,
-        'the detector, or else the classical perceiver, stands in where all models fail',
+        'the detector, else the classical perceiver, stands in where all models fail',
         read_only=True,
     )
     focus_deadline_s: float = setting(

@@ -52,7 +52,7 @@ class ShadowOfReasoner:
         return cls(node, config) if config.server else None
 
     def start(self, config: ReasonerConfig, is_idle: Callable[[], bool]) -> None:
-        """Answer while the node is active, whenever nobody waits for an answer."""
+        """Answer while the node is active and no question waits."""
         reasoner = Reasoner(self._client, config)
         now_ns = self._node.now_ns
         self._shadow = Shadow(reasoner, self._config, is_idle, now_ns, self._publish)
@@ -71,7 +71,7 @@ class ShadowOfReasoner:
             self._shadow.offer(answer, question.shown.image if question.shown else None, scene)
 
     def give_way(self) -> None:
-        """Take that somebody asks a question."""
+        """Make way for a question that somebody asks."""
         if self._shadow:
             self._shadow.give_way()
 

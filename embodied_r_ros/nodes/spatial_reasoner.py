@@ -146,14 +146,12 @@ class ReasonerNodeConfig(Settings):
 
     profile: str = setting(
         '',
-        'model profile whose reasoner is asked, with its reasoner.* where none are given here; '
-        'empty: the server of chat.*',
+        'model profile that answers, with its settings reasoner.*; empty: the server of chat.*',
         read_only=True,
     )
     secondary: str = setting(
         '',
-        'what answers where the model fails: URL of a model server, or a profile with a reasoner; '
-        'empty: nothing',
+        'answers where the model fails: a URL or a profile; empty: none',
         read_only=True,
     )
     local: str = setting(
@@ -233,7 +231,7 @@ class SpatialReasoner(ManagedNode):
         Raises:
             ModelError: The model server is not reachable.
             ConfigError: The profile or the token cannot be used.
-            InputError: `map_dir` holds a map that cannot be gone on with.
+            InputError: The map in `map_dir` cannot be read.
         """
         self._images = NewestImage()
         self._keypoints = _KEYPOINTS.KeypointServer(self, self._images, self._run_id)
@@ -479,7 +477,7 @@ class SpatialReasoner(ManagedNode):
         self._queue.cancel(request)
 
     def is_idle(self) -> bool:
-        """Tell whether nobody waits for an answer."""
+        """Tell whether no question waits for an answer."""
         return not self._queue.pending()
 
     def _is_free(self) -> bool:

@@ -264,8 +264,7 @@ class RecorderConfig(Settings):
     )
     images: str = setting(
         'keyframes',
-        'none: keyframes without their image; keyframes: with it; compressed: also every '
-        'compressed image of the cameras',
+        'none; keyframes: their images; compressed: every compressed image too',
         choices=('none', 'keyframes', 'compressed'),
         read_only=True,
     )

@@ -51,7 +51,7 @@ class RecorderWatch:
         node.every(_RECORDER_S, self._look)
 
     def take_mark(self, msg: EpisodeMark) -> None:
-        """Take that an episode starts or ends."""
+        """Note the start or end of an episode."""
         there = self._publishers()
         is_start = msg.event == EpisodeMark.EVENT_START
         # One that is dead may be listed still when another one has come in its place.

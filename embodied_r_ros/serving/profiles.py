@@ -13,7 +13,6 @@ import difflib
 from importlib.util import find_spec
 import json
 from pathlib import Path
-import shutil
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ConfigError
@@ -39,7 +38,7 @@ ROLES = ('perceiver', 'reasoner')
 ADAPTERS = 'promoted-'  # how the names of promoted adapters begin at their server
 READER = 'embedded'  # the profile whose small model takes adapters in GGUF
 TOOLS = 'tools'  # the profile without a model
-USUAL = 'auto'  # where nobody names a profile: the reader where it is installed, else no model
+_AUTO = 'auto'  # the name for TOOLS in the release before
 LLAMA = 'llama-server'
 _SHARE, _PACKAGE = 'share:', 'package:'
 # What serves a folder of a model for transformers where a profile has llama.cpp.
@@ -235,7 +234,7 @@ class Profile:
         return self.clients[role]
 
     def without_gone(self, say: Callable[[str], None]) -> Profile:
-        """The profile without models of slots that hold what has gone; `say` is told of each."""
+        """The profile without slots whose model is missing; `say` reports each."""
         gone = set()
         for role, server in self.servers.items():
             try:
@@ -310,20 +309,6 @@ def load_profile(name: str) -> Profile:
     except ConfigError as error:
         msg = f'profile {path}: {error}'
         raise ConfigError(msg) from None
-
-
-def usual_profile() -> str:
-    """The profile where nobody names one: that of the reader where it is installed, else no model.
-
-    Raises:
-        ConfigError: No profiles are installed.
-    """
-    reasoner = load_profile(READER).servers['reasoner']
-    try:
-        reasoner.filled_command()
-    except ConfigError:
-        return TOOLS
-    return READER if shutil.which(LLAMA) or find_spec('xllamacpp') else TOOLS
 
 
 def reasoner_config(model: str = '', profile: str = '', **given: Any) -> ReasonerConfig:
@@ -451,7 +436,7 @@ def _path_of(name: str) -> Path:
 def _profile_path(name: str) -> Path:
     if name.endswith(('.yaml', '.yml')) or '/' in name:
         return Path(name).expanduser()
-    name = usual_profile() if name == USUAL else name
+    name = TOOLS if name == _AUTO else name
     names = profile_names()
     if name not in names:
         near = difflib.get_close_matches(name, names, n=1)

@@ -284,7 +284,7 @@ def read_manifest(slot: Path, path: Path) -> PromotedModel:
 
 
 def _is_plain_name(name: str) -> bool:
-    """Tell whether a name stays in its folder, and is none of the hidden ones."""
+    """Tell whether a name stays in its folder and is not hidden."""
     is_visible = name.isprintable() and name[:1] not in {'', '.'}
     return is_visible and Path(name).name == name
 

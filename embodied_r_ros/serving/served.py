@@ -41,7 +41,7 @@ from embodied_r_ros.core.chat.settings import (
     model_files,
     refuse_pickles,
 )
-from embodied_r_ros.serving.profiles import load_profile, Profile, READER, ServerConfig, USUAL
+from embodied_r_ros.serving.profiles import load_profile, Profile, READER, ServerConfig, TOOLS
 from embodied_r_ros.serving.server_process import is_healthy
 from embodied_r_ros.serving.servers import ModelServers
 
@@ -115,7 +115,7 @@ def served_reasoner(
 
 @contextmanager
 def usual_reasoner(
-    say: Callable[[str], None], profile: str = USUAL, *, stays: bool = False
+    say: Callable[[str], None], profile: str = TOOLS, *, stays: bool = False
 ) -> Iterator[ChatConfig | None]:
     """Serve the model that reads questions; None: none is installed, or it does not start.
 
@@ -202,7 +202,7 @@ class _Keeper:
 
     @classmethod
     def of(cls, path: Path, limit_s: float = _END_S) -> _Keeper | None:
-        """The keeper that holds a file, once its server is ready; None: nobody holds it.
+        """The keeper that holds a file, once its server is ready; None: there is none.
 
         Raises:
             ModelError: It is not ready in time.
@@ -379,7 +379,7 @@ def _wait_for_lock(file: IO[str], kind: int, limit_s: float) -> None:
 def _keep(
     servers: ModelServers, users: IO[str], config: ServerConfig, ended: threading.Event
 ) -> None:
-    """Wait until somebody ends it, or nobody has used it for some time; then nobody can any more.
+    """Wait until it is ended, or was not used for some time; then refuse further use.
 
     Raises:
         ModelError: The server ended.
@@ -406,7 +406,7 @@ def _say(line: str) -> None:
 
 
 def main(path: str, name: str, settings: str) -> int:
-    """Keep a server until nobody uses it; 1: it did not start, or ended."""
+    """Keep a server while it is used; 1: it did not start, or ended."""
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     values: dict[str, Any] = json.loads(settings)

@@ -173,7 +173,7 @@ class ModelServers:
         self.running = [server for server in self.running if server not in servers]
 
     def _exchange(self, role: str, config: ServerConfig, command: tuple[str, ...]) -> None:
-        """Serve another model behind the same address, or go on with the old one where that fails.
+        """Serve another model behind the same address, or keep the old one where that fails.
 
         An adapter of a small model is served beside the one before until it is loaded; else both
         would not fit.

@@ -182,7 +182,7 @@ class _Bomb:
         ('image: wrist', "no camera 'wrist'"),
         ('colour: red', "'colour' is no part of a mapping"),
         ('velocities: {column: qdot, at: [0]}', "no column 'qdot'"),
-        ('velocities: {column: observation.joints, at: [7]}', 'has 2 numbers: 7 is none'),
+        ('velocities: {column: observation.joints, at: [7]}', 'has 2 numbers: no index 7'),
         ('velocities: {column: x, at: [0], unit: inch}', 'expected column, at'),
         ('urdf: none.urdf', 'none.urdf cannot be read'),
         ('rotation: {column: observation.state, at: [0, 1, 2]}', 'expected 4 positions'),

@@ -138,6 +138,23 @@ def test_folders_that_refuse_other_contents_belong_to_one_command() -> None:
     assert {folder: each for folder, each in commands.items() if len(each) > 1} == {}
 
 
+def test_the_documents_stay_as_short_as_a_reader_needs() -> None:
+    pages = [ROOT / 'README.md', *(ROOT / 'docs').rglob('*.md')]
+    assert (ROOT / 'README.md').stat().st_size <= 5_000
+    assert len(pages) <= 14
+    assert sum(page.stat().st_size for page in pages) <= 120_000
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    linked = re.findall(r'\]\((docs/\w+\.md)', (ROOT / 'README.md').read_text())
+    assert {str(page.relative_to(ROOT)) for page in (ROOT / 'docs').rglob('*.md')} == set(linked)
+
+
+def test_every_picture_is_shown() -> None:
+    shown = {name for page in PAGES for name in re.findall(r'pictures/[\w.]+', page.read_text())}
+    assert {f'pictures/{path.name}' for path in (ROOT / 'docs/pictures').iterdir()} == shown
+
+
 def anchor_of(heading: str) -> str:
     """The anchor that GitHub gives a heading."""
     text = re.sub(r'\[([^\]]*)\]\([^)]*\)|[`*]', r'\1', heading.strip().lower())

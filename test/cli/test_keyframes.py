@@ -155,13 +155,13 @@ def test_the_page_shows_what_is_printed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    blocks = Path('docs', 'keyframes.md').read_text().split('```')[1::2]
+    blocks = Path('docs', 'concepts.md').read_text().split('```')[1::2]
     shown = {
         block.splitlines()[1]: following.lstrip('\n')
         for block, following in pairwise(blocks)
         if following.startswith('\n   image ')
     }
-    assert len(shown) == 2
+    assert len(shown) == 1
     for command, table in shown.items():
         program, *arguments = shlex.split(command)
         assert program == 'embodied-r'

@@ -209,8 +209,8 @@ def test_camera_without_camera_info_has_the_calibration_of_a_file(
     ('content', 'message'),
     [
         (None, 'cannot be read (No such file or directory): calibrate the camera'),
-        ('image_width: 320', "is none: 'image_height': expected YAML"),
-        ('[' * 5000, 'is none: RecursionError'),
+        ('image_width: 320', "is not usable: 'image_height': expected YAML"),
+        ('[' * 5000, 'is not usable: RecursionError'),
         (CALIBRATION.replace('200.0, 0,', '200.0,'), '8 numbers, expected 9'),
         (CALIBRATION.replace('plumb_bob', 'omnidirectional'), 'expected plumb_bob'),
     ],

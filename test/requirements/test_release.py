@@ -123,7 +123,7 @@ def test_the_user_of_an_image_is_the_one_who_built_it(tmp_path: Path, *, has_ubu
 
 
 def test_containers_are_run_with_a_volume_and_time_to_close_it() -> None:
-    lines = (ROOT / 'docs' / 'deploy.md').read_text().splitlines()
+    lines = (ROOT / 'docs' / 'on_a_robot.md').read_text().splitlines()
     runs = [line.split() for line in lines if line.startswith('docker run ')]
     assert [words[-1] for words in runs] == ['embodied_r_ros', 'embodied_r_ros:nvidia']
     for words in runs:

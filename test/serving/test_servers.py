@@ -17,7 +17,7 @@ from typing import Any
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import ConfigError, ModelError
 from embodied_r_ros.core.chat.settings import ChatConfig
-from embodied_r_ros.serving import profiles, servers
+from embodied_r_ros.serving import servers
 from embodied_r_ros.serving.llama_server import gguf_of_hub
 from embodied_r_ros.serving.profiles import (
     load_profile,
@@ -383,13 +383,7 @@ class TestShippedProfiles:
         assert tokens < int(values['max-model-len'])
         assert shipped.worker.in_flight <= int(values['max-num-seqs'])
 
-    def test_the_usual_one_has_the_small_model_where_it_is_installed(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        pytest.importorskip('xllamacpp')
-        assert load_profile('auto').name == 'embedded'
-        monkeypatch.setattr(profiles, 'find_spec', lambda name: None)
-        monkeypatch.setenv('PATH', '')
+    def test_the_name_of_the_release_before_is_that_of_the_tools(self) -> None:
         assert load_profile('auto').name == 'tools'
 
     @pytest.mark.parametrize('name', SHIPPED)

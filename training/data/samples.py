@@ -127,7 +127,7 @@ def read_existing_samples(path: Path, origin: SampleOrigin) -> dict[str, dict[st
         try:
             os.truncate(path, path.stat().st_size - len(torn))
         except OSError as error:
-            msg = f'{path} cannot be gone on with: {error.strerror}'
+            msg = f'{path} cannot be read, so that nothing can be added: {error.strerror}'
             raise InputError(msg) from None
     return {value['id']: value for value in samples}
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class AskingArguments:
-    """What every recipe is told: what to train, on which questions, and how they are asked."""
+    """Settings of every recipe: what to train, on which questions, and how they are asked."""
 
     rows: list[str] = field(kw_only=False, metadata={'help': 'files of rows'})
     model: str = field(

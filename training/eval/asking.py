@@ -47,7 +47,7 @@ def add_report_option(parser: argparse.ArgumentParser) -> None:
 
 
 def write_report(path: Path | None, report: dict[str, Any]) -> None:
-    """Write a report as JSON; None: nobody wants it.
+    """Write a report as JSON; None: not at all.
 
     Raises:
         InputError: It cannot be written.

@@ -172,7 +172,7 @@ def add_judge_option(parser: argparse.ArgumentParser, unjudged: str = 'no consis
 
 
 def judge_of(names: Sequence[str]) -> Judge | None:
-    """The judge that `--judge` names; None: nobody is to judge.
+    """The judge that `--judge` names; None: no judge.
 
     Raises:
         InputError: It names no URL, or there are several.
@@ -182,7 +182,7 @@ def judge_of(names: Sequence[str]) -> Judge | None:
 
 
 def judge_identity(names: Sequence[str]) -> list[str]:
-    """What decides the verdicts of the judge that `--judge` names; empty: nobody is to judge.
+    """What decides the verdicts of the judge that `--judge` names; empty: no judge.
 
     Raises:
         InputError: It names no URL, or there are several.

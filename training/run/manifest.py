@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifest of a run: what it starts from, kept in its folder; and where it goes on."""
+"""The manifest of a run: what it starts from, kept in its folder; and where it continues."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _is_file(name: str) -> bool:
 
 
 def checkpoint_of(folder: str, manifest: Mapping[str, Any], *, is_main: bool = True) -> str | None:
-    """The newest checkpoint in an output folder, where its run goes on; None: it begins.
+    """The newest checkpoint in an output folder, from which its run continues; None: it begins.
 
     Args:
         folder: Output folder of the run, in which is kept what it begins from.

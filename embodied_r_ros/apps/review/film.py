@@ -161,7 +161,7 @@ def _every(reader: BagReader, topic: str) -> int:
 
 
 def _leave_out(topic: str, error: Exception) -> None:
-    """Go on behind a damaged message: a film with a gap is better than none."""
+    """Continue after a damaged message: a film with a gap is better than none."""
 
 
 def _jpeg(msg: Any, decoder: ImageDecoder) -> bytes:

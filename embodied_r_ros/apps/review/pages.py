@@ -193,7 +193,7 @@ class ReviewService:
         kind = _LABELS.get(_text(body, 'kind'))
         question = next((q for q in self.library.questions(key) if q.id == question_id), None)
         if kind is None or question is None:
-            msg = f'label {body.get("kind")!r} on question {question_id!r}: there is no such one'
+            msg = f'no label {body.get("kind")!r} or no question {question_id!r} is known'
             raise InputError(msg)
         after = question.answer if kind is LabelKind.RIGHT else None
         if kind is LabelKind.UNANSWERABLE:

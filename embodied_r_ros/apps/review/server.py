@@ -87,7 +87,7 @@ class Guard:
         await self._app(scope, receive, send_guarded)
 
     def _problem(self, scope: Any, headers: dict[str, str]) -> tuple[int, str] | None:
-        """Status and reason of a refusal; None: the request may go on."""
+        """Status and reason of a refusal; None: the request is allowed."""
         if not self._is_own_host(headers.get('host', '')):
             return 421, 'this host name is not served here: use the address that was printed'
         if scope['method'] not in {'GET', 'HEAD'}:

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     summary = 'LeRobot datasets (v2.0, v2.1, v3.0) and folders of RLBench to one bag per episode'
     add = actions.add_parser('import', help=summary, description=summary).add_argument
     add('path', type=some_path, metavar='PATH', help='folder of the dataset')
-    help_text = 'YAML: which numbers are what (docs/demonstrations.md)'
+    help_text = 'YAML: which numbers are what (docs/arms.md)'
     add('--mapping', type=some_path, metavar='FILE', help=help_text)
     help_text = 'new or empty folder; episodes that a run before has finished in it are skipped'
     add('--out', type=some_path, required=True, metavar='DIR', help=help_text)

@@ -41,14 +41,11 @@ def add_arguments(arm: argparse.ArgumentParser) -> None:
     who = loop.add_mutually_exclusive_group()
     help_text = 'the reasoner: a folder with a model, or URL of a model server; models/arm'
     who.add_argument('--model', type=some_text, metavar='DIR_OR_URL', help=help_text)
-    help_text = (
-        'who answers instead of a model, also over HTTP; nearest: by where things truly are, '
-        'whereas nearest_baseline goes by what is seen'
-    )
+    help_text = 'what answers in place of a model; nearest: by where things truly are'
     who.add_argument('--chooser', choices=('oracle', 'random', 'nearest'), help=help_text)
     help_text = (
-        f'of config/robots, or a YAML file; {_ROBOT}, where nobody is named {_ARM_ROBOT}, and '
-        f'{ROBOTS_OF_TASKS["drawer"]} for the drawer'
+        f'name in config/robots, or a YAML file (default: {_ARM_ROBOT}; {_ROBOT} with --model or '
+        f'--chooser; {ROBOTS_OF_TASKS["drawer"]} for the drawer)'
     )
     add('--robot', type=some_text, metavar='ROBOT', help=help_text)
     help_text = 'how fast time passes, at most, in wall time, 1'

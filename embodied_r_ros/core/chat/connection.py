@@ -158,7 +158,7 @@ class Reply:
                 yield event.data
 
     def end_soon(self) -> None:
-        """Take that the reply is complete: what does not come at once is not waited for."""
+        """Note that the reply is complete: only what is there already is read."""
         self._patience_s = _AFTER_END_S
 
     def _begin(self) -> bytes:

@@ -34,8 +34,7 @@ class ChatConfig(Settings):
     model: str = setting('', 'name of the model at the server; empty: the one that it serves')
     adapters: str = setting(
         '',
-        'how names of LoRA adapters begin of which the newest is asked, where the server has one; '
-        'empty: the model itself',
+        'prefix of the names of LoRA adapters; the newest is asked; empty: the model itself',
     )
     connect_timeout_s: float = setting(
         3.0, 'time in which a connection must stand [s]', between=(0.05, 120)
@@ -52,8 +51,7 @@ class ChatConfig(Settings):
     )
     headers: tuple[str, ...] = setting(
         ('',),
-        'further headers, NAME: VALUE, in which $VARIABLE stands for that environment variable; '
-        'an empty one is none',
+        'further headers, NAME: VALUE, with $VARIABLE of the environment; empty: none',
     )
     query: tuple[str, ...] = setting(
         ('',), 'what is added to every URL, NAME=VALUE; an empty one is nothing'

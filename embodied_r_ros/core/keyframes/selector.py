@@ -91,8 +91,7 @@ class KeyframeConfig(Settings):
 
     mask: str = setting(
         '',
-        'PNG of the size of the images, white where they show what is fixed to the camera (a '
-        'gripper, a hood); empty: it is found, as find_fixed says',
+        'PNG of the size of the images, white where something is fixed to the camera; or empty',
         read_only=True,
     )
     find_fixed: bool = setting(

@@ -67,7 +67,7 @@ class _Mover:
     path: NDArray[np.float64] = field(default_factory=lambda: np.zeros(2))  # from mark to mark
 
     def move(self, centre: NDArray[np.float64], stamp_ns: int) -> None:
-        """Go on to where it is now."""
+        """Move to where it is now."""
         self.centre, self.seen_ns = centre, stamp_ns
         if (stamp_ns - self.mark_ns) / NS_PER_S >= _STEP_S:
             self.path = self.path + np.abs(centre - self.mark)

@@ -49,7 +49,7 @@ class RigidMotion:
     translation: NDArray[np.float64]  # (3,), of the first camera, in the second one's axes
 
     def extrapolated(self, before: RigidMotion) -> RigidMotion:
-        """The next motion, of a camera that goes on about as it did since the one before."""
+        """The next motion, predicted for a camera that keeps its last motion."""
         turn = self.rotation @ before.rotation.T
         shift = self.translation - turn @ before.translation
         turn = rotation_of(_CARRIED_ON * vector_of(turn))

@@ -69,13 +69,12 @@ class DetectorConfig(Settings):
     classes: str = setting(
         '',
         'names of the classes: a file with one a line, or YAML; coco, coco91, objectron; empty: '
-        'those of the model, or the list that is as long; of several, likewise with commas',
+        'its own, or the list of that length; of several, with commas',
         read_only=True,
     )
     threshold: float = setting(
         0.0,
-        'score from which on a name is sure; below, it is doubtful; 0: as was measured for its '
-        'class and kind of network, else 0.4',
+        'score from which a name is sure; 0: as measured for class and network, else 0.4',
         between=(0, 1),
     )
     unnamed: bool = setting(
@@ -93,8 +92,7 @@ class DetectorConfig(Settings):
     )
     fit: str = setting(
         'auto',
-        'where the picture lies in the input: in the corner or centre with its proportions, or '
-        'stretched; auto: what the layout usually takes',
+        'where the picture lies in the input; stretch: without its proportions; auto: by layout',
         choices=('auto', *FITS),
         read_only=True,
     )

@@ -83,7 +83,7 @@ def layout_of(
         known = ', '.join(_READERS)
         msg = (
             f'the outputs of the detector have shapes {", ".join(map(str, shapes))} for an input '
-            f'of {size[1]}x{size[0]} px: expected one of the layouts {known} (docs/perception.md)'
+            f'of {size[1]}x{size[0]} px: expected one of the layouts {known} (docs/models.md)'
         )
         raise ConfigError(msg)
     return layout

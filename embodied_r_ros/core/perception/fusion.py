@@ -74,7 +74,7 @@ def fused_objects(
 def without(
     things: Sequence[ColouredObject], others: Sequence[ColouredObject]
 ) -> list[ColouredObject]:
-    """The things that are at the place of none of the others."""
+    """The things that overlap none of the others."""
     boxes = [other.box for other in others if other.box]
     return [
         thing

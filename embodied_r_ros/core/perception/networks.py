@@ -223,7 +223,7 @@ def _hint(path: Path) -> str:
 
 
 def _inputs(session: Any, path: Path) -> tuple[Any, Any]:
-    """The input for the image, and that for its size, where there is one.
+    """The input for the image, and the one for its size if the network has it.
 
     Raises:
         ConfigError: There are others.

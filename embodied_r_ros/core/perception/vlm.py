@@ -252,8 +252,7 @@ class VlmConfig(Settings):
     )
     box_convention: str = setting(
         NO_BOXES,
-        'coordinates in which the model gives boxes, which place what it names: pixels, unit (0 '
-        'to 1) or thousandths (0 to 1000); none: boxes are not asked for',
+        'coordinates of boxes: pixels, unit (0 to 1), thousandths (0 to 1000); none: no boxes',
         choices=(NO_BOXES, *BOX_CONVENTIONS),
     )
     cache_entries: int = setting(256, 'replies kept in memory', between=(0, 1_000_000))

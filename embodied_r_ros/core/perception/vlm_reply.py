@@ -209,7 +209,7 @@ def _motions(entries: Sequence[Any]) -> tuple[SeenMotion, ...]:
     alone = motions.keys() & {NO_MOTION, MOTION_UNKNOWN}
     opposites = [pair for pair in _opposites() if motions.keys() >= pair]
     if not motions or opposites or (alone and len(motions) > 1):
-        msg = f'motions {sorted(motions)} contradict each other, or there is none'
+        msg = f'motions {sorted(motions)} contradict each other, or none is given'
         raise ReplyError(msg)
     return tuple(motions.values())
 

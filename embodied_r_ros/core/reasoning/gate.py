@@ -263,8 +263,7 @@ class GateConfig(Settings):
     )
     step_from: str = setting(
         'pose',
-        'where a step begins: pose (`current_pose`), or accepted (the keypoint accepted last; the '
-        'first step begins at the pose)',
+        'where a step begins: at the pose (`current_pose`), or at what was accepted last',
         choices=('pose', 'accepted'),
     )
     tool_frame: str = setting(
@@ -292,7 +291,7 @@ class GateConfig(Settings):
     )
     degraded: bool = setting(
         False,
-        'take proposals of a fallback, from observations of one, or with failed ones in between',
+        'take what a fallback proposed or perceived, or what follows failed perception',
     )
     max_rate_hz: float = setting(
         1.0, 'keypoints are accepted at most this often [Hz]', between=(0.001, 1000)

@@ -162,7 +162,7 @@ def image_prompt(question: str, options: Sequence[str], image: EncodedImage) -> 
 
 
 def shows_image(user: str) -> bool:
-    """Tell whether a user message is one of `image_prompt`."""
+    """Tell whether a user message was made by `image_prompt`."""
     return user.startswith(f'Seen:\n{IMAGE_SHOWN}\nQuestion: ')
 
 

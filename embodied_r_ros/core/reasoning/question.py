@@ -39,26 +39,22 @@ class ReasonerConfig(Settings):
     )
     check: bool = setting(
         True,
-        'compare each completion with what was seen; one without support is asked for once more, '
-        'then the tools of the scene answer, as where no model replies; else nothing does',
+        'compare each completion with what was seen; without support, ask once more, then tools',
     )
     writes: str = setting(
         'text',
-        'what the model writes: its reasoning and answer in text; the same, with the form and an '
-        "option forced by a grammar of llama.cpp (form); or calls of the scene's tools in the "
-        'compact form, which a grammar forces (docs/answering.md)',
+        'text: reasoning and answer; form: the same, with an option forced by a grammar of '
+        "llama.cpp; calls: calls of the scene's tools, forced by a grammar",
         choices=('text', 'form', 'calls'),
     )
     least_confidence: float = setting(
         0.6,
-        'of a model that writes calls: how probable its calls must be where the reader without a '
-        'model does not read the question',
+        'least probability of calls where the reader without a model does not read the question',
         between=(0, 1),
     )
     tools: bool = setting(
         False,
-        "let the model call the scene's tools before it answers, at a server that takes the tool "
-        'calls of OpenAI (docs/answering.md)',
+        "let the model call the scene's tools, at a server that takes calls (docs/models.md)",
     )
     use_map: bool = setting(True, 'let prompts hold what a question needs of the scene map')
     max_tokens: int = setting(1024, 'tokens that a completion may have', between=(16, 32_768))
@@ -87,8 +83,7 @@ class ReasonerConfig(Settings):
     )
     show_image: bool = setting(
         False,
-        'show keypoint questions, and those for a point or a box, the newest keyframe, and tell '
-        'nothing of what was perceived: for a model that reads images',
+        'show the newest keyframe, not the scene, where a keypoint, point or box is asked for',
         read_only=True,
     )
 

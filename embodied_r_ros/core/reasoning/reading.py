@@ -114,6 +114,7 @@ _EVER_NEAR = re.compile(
     r'\b(?:clos|near)(?:est|e?r?)\b.*\b(?:ever|c[ao]me|got|get|went|were|pass\w*)\b|'
     r'\b(?:ever|c[ao]me|got|get|went|were|pass\w*)\b.*\b(?:clos|near)(?:est|e?r?)\b'
 )
+_EITHER_OR = re.compile(r'\bor\b(?! (?:not|so|less|more than|a bit)\b)')  # one of two is meant
 _EITHER = re.compile(r'\b(?:closer|nearer) to\b.*\bor\b')
 _BESIDE = re.compile(r'\b(?:(?:left|right)\b.{0,24}?)+\b(?:of|from|than)\b')
 _AGO = re.compile(r'\b(?:ago|since|before|until|till)\b')
@@ -148,8 +149,8 @@ _NOW = re.compile(r'\b(?:still|now)\b')
 _IN_VIEW = re.compile(r'\b(?:see\w*|view|sight|visible|picture|frame)\b')
 _TILTS = {'tilted': r'\btilt', 'rolled': r'\broll(?:ed)?\b|\btip(?:ped)? over\b'}
 _TURNS = {
-    'left': r'left|(?:anti|counter)[- ]?clockwise',
-    'right': r'right|(?<!anti)(?<!counter)(?<!-)clockwise',
+    'left': r'left(?:ish|wards?)?|(?:anti|counter)[- ]?clockwise',
+    'right': r'right(?:ish|wards?)?|(?<!anti)(?<!counter)(?<!-)clockwise',
 }
 _MOVES = {
     'forward': 'forwards?|ahead|straight',
@@ -169,7 +170,8 @@ _MORE = re.compile(
     r'\b(?P<way>more than|at least|over|fewer than|less than|exactly|only|just)?\s*'
     r'\b(?P<number>\d+)\s+$'
 )
-_REPEATED = re.compile(r'\b(?:twice|times|often|again|bigger|smaller|taller|larger|same)\b')
+_EACH = re.compile(r'(?:please |so |and )*(?:what|which|list|name|enumerate|tell)\b')
+_REPEATED = re.compile(r'\b(?:still|twice|times|often|again|bigger|smaller|taller|larger|same)\b')
 BEFORE_OR_AFTER, SINCE_START, LEFT_OR_RIGHT = 'before or after', 'since start', 'left or right'
 NEAR, EITHER, LARGEST, EVER = 'near', 'either', 'largest', 'ever'  # what some questions want
 _BEYOND = frozenset({BEFORE_OR_AFTER, EITHER, LARGEST, EVER})
@@ -332,18 +334,20 @@ class _Reader:
         if told:
             self.text = text[: told.start('tag' if told['tag'] else 'after')]
         self.is_yes_no = bool(told) or asks_yes_no(self.text, options)
+        self.is_either = bool(_EITHER_OR.search(self.text))
         self.unit = unit_of(self.text)
 
     def _doubt(self, why: str, kind: str = '') -> Reading:
         return Reading(self.text, kind, names=tuple(self.names), doubt=why)
 
     def _made(self, calls: Sequence[Call], form: Form, **fields: Any) -> Reading:
-        is_open_too = fields.pop('open_too', False)
+        is_open_too = bool(fields.pop('open_too', False))
         limit = limit_in(self.text) if self.is_yes_no and form is Form.NUMBER else None
         first = calls[0].arguments.get('what', calls[0].tool)
         if limit and limit[1].dimension == _NUMBERS_OF.get(first, 'length'):
             calls, form, is_angle = list(map(replace_unit, calls)), Form.YES_NO, first == 'turn'
             fields['limit'] = (limit[0], limit[1].value if is_angle else limit[1].base())
+        is_open_too |= self.is_either and not self.options
         if self.is_yes_no and form is not Form.YES_NO and not is_open_too:
             return self._doubt('yes or no does not follow from what I can compute')
         return Reading(self.text, '', tuple(calls), form, names=tuple(self.names), **fields)
@@ -428,9 +432,11 @@ class _Reader:
 
     def _side_of(self, call: Call) -> Reading:
         sides = [side for side, word in _SIDES.items() if re.search(rf'\b(?:{word})\b', self.text)]
-        if self.is_yes_no and not self.options and len(sides) == 1:
+        if self.is_yes_no and not self.options and len(sides) == 1 and not self.is_either:
             return self._made([call], Form.YES_NO, wanted=sides[0])
-        return self._made([call], Form.PLACE, open_too=not self.is_yes_no or len(sides) != 1)
+        wanted = LEFT_OR_RIGHT if sides == ['left', 'right'] and self.is_either else ''
+        is_open = not self.is_yes_no or len(sides) != 1
+        return self._made([call], Form.PLACE, wanted=wanted, open_too=is_open)
 
     def _things(self) -> Reading:
         if self.names and any(name.kind for name in self.names):
@@ -463,8 +469,8 @@ class _Reader:
             return self._seen()
         if not self._are_joined():
             return self._doubt('I cannot tell what is on or in what')
-        if _REPEATED.search(self.text) or re.search(r'\bstill\b', self.text):
-            return self._doubt('how often, or compared with what, I cannot tell')
+        if _EACH.match(self.text) or _REPEATED.search(self.text):
+            return self._doubt('what, how often, or compared with what, is not clear')
         calls = [self._call('count', name=word) for word in self._words]
         number = _MORE.search(in_digits(self.text[: self.names[0].start]))
         self.is_yes_no = True
@@ -633,7 +639,7 @@ class _Reader:
         if self.is_yes_no and limit_in(self.text) and TURNING.search(self.text):
             return self._made([call], Form.NUMBER)
         wanted = 'same' if re.search(r'\bsame (?:way|direction)\b', self.text) else wanted
-        if self.is_yes_no and wanted:
+        if self.is_yes_no and wanted and not self.is_either:
             return self._made([call], Form.YES_NO, wanted=wanted)
         return self._made([call], Form.PLACE, open_too=len(sides) == 2)
 
@@ -668,7 +674,7 @@ class _Reader:
             return self._made([call], Form.NUMBER)
         if self.is_yes_no:
             return self._made([call], Form.YES_NO, wanted='back')
-        is_number = re.search(r'\b(?:far|distance|met\w+|feet|ft|many|much)\b', self.text)
+        is_number = self.unit or re.search(r'\b(?:far|distance|many|much)\b', self.text)
         return self._made([call], Form.NUMBER if is_number else Form.PLACE)
 
     def _moves(self) -> Reading:
@@ -682,10 +688,9 @@ class _Reader:
             return self._made([call], Form.YES_NO)
         what = 'moved' if _SHIFT.search(self.text) and not TURNING.search(self.text) else ''
         call = self._call('moves', what=what, which=which)
-        if self.is_yes_no and len(words) == 1:
+        if self.is_yes_no and len(words) == 1 and not self.is_either:
             return self._made([call], Form.YES_NO, wanted=words[0])
-        is_either = len(words) > 1 and ' or ' in self.text
-        return self._made([call], Form.TEXT, wanted=' '.join(words), open_too=is_either)
+        return self._made([call], Form.TEXT, wanted=' '.join(words))
 
     def _directions(self) -> list[str]:
         return directions_in(self.text)

@@ -164,7 +164,7 @@ class _PendingQuestion:
         return bool(self.deltas) or _has_map(self.question)
 
     def request(self, sampling: Sampling, *, may_call: bool) -> ChatRequest:
-        """What the model is told: the prompt, and what was wrong with what it said."""
+        """The prompt, with what was wrong with the previous completion."""
         request = self.prompt.request(sampling, may_call=may_call)
         if self.repair is None:
             return request
@@ -613,7 +613,7 @@ class Reasoner:
         *,
         may_call: bool,
     ) -> tuple[Answer, _Generation]:
-        """Have one model go on once; the answer with the model, and what that said."""
+        """Ask one model once; returns the answer with the model, and its completion."""
         generation = _Generation()
         with _refusing(lambda: replace(draft, completion=generation.text)):
             draft = self._with_model(draft, step, end, pending)

@@ -41,6 +41,7 @@ from embodied_r_ros.core.reasoning.reading import (
     Form,
     goal_of_order,
     LARGEST,
+    LEFT_OR_RIGHT,
     MISREAD,
     NEAR,
     NO_TOOL,
@@ -484,8 +485,9 @@ def _place(result: Result, reading: Reading) -> str:
     turned = result.facts.get('turn_deg')
     if turned is None and CLOCK.search(reading.question):
         return f"{round(-result.facts['bearing_deg'] / 30 - 1) % 12 + 1} o'clock"
-    if turned is None:
+    if turned is None and reading.wanted != LEFT_OR_RIGHT:
         return side_of(result.facts['bearing_deg'])
+    turned = result.facts['bearing_deg'] if turned is None else turned
     if abs(turned) < _TURN_DEG:
         return 'neither way'
     return 'to the left' if turned > 0 else 'to the right'

@@ -129,13 +129,13 @@ class Shadow:
             self._changed.notify_all()
 
     def give_way(self) -> None:
-        """Take that somebody asks a question: what the candidate generates now is dropped."""
+        """Drop what the candidate generates now: somebody asks a question."""
         with self._changed:
             if self._config.gives_way and self._running:
                 self._running.set()
 
     def stats(self) -> ShadowStats:
-        """How it goes."""
+        """Counts of questions answered, same, failed and dropped so far."""
         with self._changed:
             return replace(self._stats, waiting=len(self._waiting))
 

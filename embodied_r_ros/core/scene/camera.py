@@ -162,7 +162,7 @@ class CameraTrack:
             self._pose = Pose((x, y, z), (qx, qy, qz, qw), str(value['frame_id']))
             self._is_restored = True
             if not _is_sound(self._pose):
-                msg = f'pose {value["pose"]} is none'
+                msg = f'pose {value["pose"]} is not a pose'
                 raise ValueError(msg)
         self._stamp_ns, self._camera = int(value['stamp_ns']), str(value['camera'])
         self._last_id = None if value['last_id'] is None else int(value['last_id'])

@@ -90,7 +90,7 @@ class LandmarkMap:
 
     @property
     def parts(self) -> int:
-        """How many unconnected parts the camera's way has so far; only the richest is told."""
+        """How many unconnected parts the way has; the one with most sightings is used."""
         return self._track.part
 
     @property
@@ -379,7 +379,7 @@ class LandmarkMap:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """The whole state as plain JSON values; a map that is made of it goes on the same."""
+        """The whole state as plain JSON values, from which an equal map can be made."""
         return {
             'version': STATE_VERSION,
             'counts': dict(self.counts),
@@ -477,7 +477,7 @@ def check_folder(folder: Path) -> None:
 
 
 def load_map(folder: Path, config: MapConfig | None = None) -> LandmarkMap:
-    """Read a map that `write_map` wrote, to go on with it; an empty one where there is none.
+    """Read a map that `write_map` wrote, to add to it; without one, an empty map.
 
     A map whose poses are of odometry goes on only in the same run of that odometry: where the
     first pose is not where the last one was, it begins a new part.
@@ -491,7 +491,7 @@ def load_map(folder: Path, config: MapConfig | None = None) -> LandmarkMap:
             return LandmarkMap(config)
         return LandmarkMap.from_json(json.loads(path.read_text(encoding='utf-8')), config)
     except (OSError, ValueError, RecursionError) as error:
-        msg = f'{path} is no map that can be gone on with: {error}'
+        msg = f'{path} is not a readable map: {error}'
         raise InputError(msg) from None
 
 

@@ -194,7 +194,7 @@ class LandmarkRecord:
         self.place()
 
     def follow(self, older: LandmarkRecord) -> None:
-        """Go on with the history of a landmark that turns out to have moved to here."""
+        """Take over the history of a landmark that turns out to have moved here."""
         self.id, self.first_seen_ns = older.id, older.first_seen_ns
         self.observations += older.observations
         self.misses_before += older.misses_before

@@ -139,7 +139,7 @@ def ordinal(number: int) -> str:
 
 
 def metres_text(metres: float) -> str:
-    """A distance in words: '2.1m', '12m'; its unit is close, so that it is told from motions."""
+    """A distance in words: '2.1m', '12m'; without a space before the unit, unlike motions."""
     return f'{metres:.1f}m' if metres < _DECIMALS_TO_M else f'{metres:.0f}m'
 
 

@@ -333,7 +333,7 @@ class LiveMemory:
             return forgotten
 
     def stop_episode(self) -> None:
-        """Go on without an episode; its deltas stay known."""
+        """End the episode; its deltas stay known."""
         with self._lock:
             if self._episode_id:
                 self._stopped_id, self._episode_id = self._episode_id, ''

@@ -202,7 +202,7 @@ _SHADOW = '-shadow'
 
 
 def is_of_shadow(topic: str) -> bool:
-    """Tell whether a topic holds answers that nobody was given."""
+    """Tell whether a topic holds shadow answers, which were given to no client."""
     return topic.rpartition('/')[2] == SHADOW_ANSWER
 
 

@@ -117,7 +117,7 @@ class ItemStatus(Enum):
 
 @dataclass(frozen=True)
 class Item:
-    """An object that a delta speaks of, as seen from the newer keyframe. NaN: unknown."""
+    """An object of a delta, as seen from the newer keyframe. NaN: unknown."""
 
     label: str  # what the perceiver can know, e.g. 'red tall object'
     status: ItemStatus = ItemStatus.VISIBLE
@@ -134,7 +134,7 @@ class Item:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether its name is told, and may well be wrong: nothing must rest on it alone."""
+        """Whether its name is doubtful (`maybe chair`): nothing must rest on it alone."""
         return self.confidence < SURE and not is_unnamed(self.label)
 
     @property

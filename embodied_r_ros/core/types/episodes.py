@@ -104,7 +104,7 @@ def check_label(verdict: int, correction: str) -> LabelVerdict:
         meaning = LabelVerdict(verdict)
     except ValueError:
         names = ', '.join(f'{v.value} {v.name.lower()}' for v in LabelVerdict)
-        msg = f'verdict {verdict} is none: expected one of {names}'
+        msg = f'verdict {verdict} is unknown: expected one of {names}'
         raise InputError(msg) from None
     if (meaning is LabelVerdict.CORRECTED) != bool(correction.strip()):
         msg = f'verdict {meaning.name.lower()} with correction {correction!r}: a correction goes '
@@ -161,7 +161,7 @@ class LabelLayer:
     damage: tuple[str, ...] = ()  # lines that cannot be read, each with its number and why
 
     def standing_labels(self) -> list[Label]:
-        """Labels that nobody took back, without the undoing itself."""
+        """Labels that were not taken back, without the `undo` lines."""
         undone = {label.undoes for label in self.labels if label.kind is LabelKind.UNDO}
         return [
             label

@@ -71,7 +71,7 @@ class ObjectView:
     """
 
     object_id: int
-    visible: bool  # enough of it can be seen to count (docs/simulation.md)
+    visible: bool  # enough of it can be seen to count (docs/recordings.md)
     share: float  # unhidden part of its whole silhouette, 0..1; outside the image is hidden
     area: float  # share of the image that it covers, 0..1
     bearing_rad: float  # positive left

@@ -289,7 +289,7 @@ class TransformTree:
         return camera_link(pose, frame)
 
     def has(self, frame: str) -> bool:
-        """Tell whether transforms speak of a frame."""
+        """Tell whether transforms hold a frame."""
         frame = _bare(frame)
         return frame in self._parents or frame in self._parents.values()
 
@@ -359,7 +359,7 @@ def is_usual_frame(frame: str) -> bool:
 
 
 def moves_with_robot(frame: str) -> bool:
-    """Tell by its name whether a frame moves with a robot, so that no pose in it is one there."""
+    """Tell by its name whether a frame moves with a robot, so that it cannot be a fixed frame."""
     return bool(_MOVING.search(frame))
 
 
@@ -384,7 +384,7 @@ def camera_of_body(
     mount: Callable[[str], Pose | NoPose | None],
     place: tuple[tuple[float, float, float], tuple[float, float, float]] = (_ZERO, _ZERO),
 ) -> Pose | NoPose:
-    """Pose of the camera link by that of a body: what such a pose speaks of, offline and live.
+    """Pose of the camera link from that of a body; the same offline and live.
 
     Args:
         pose: Of the body in a fixed frame.

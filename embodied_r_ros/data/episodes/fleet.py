@@ -182,7 +182,7 @@ class _Notes(logging.Handler):
 
 
 def _is_open(status: RecordingStatus) -> bool:
-    """Tell whether nobody noted an end."""
+    """Tell whether no end was noted."""
     return status.error == _DIED
 
 

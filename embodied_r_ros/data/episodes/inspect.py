@@ -243,7 +243,7 @@ def summarize(episode: Path) -> EpisodeSummary:
 
 
 def delete_episode(episode: Path) -> None:
-    """Delete an episode with its labels; it goes as a whole, or stays.
+    """Delete an episode with its labels, as a whole or not at all.
 
     Raises:
         BagError: It is in use, or holds what is not of a bag.

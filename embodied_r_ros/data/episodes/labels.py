@@ -149,7 +149,7 @@ def line_of(label: Label) -> bytes:
 
 
 def append_with(bag: Path, make: Callable[[LabelLayer], Label]) -> Label:
-    """Append what is made of the labels that are there, while nobody else writes.
+    """Append a label computed from those that are there, under a lock.
 
     Raises:
         EmbodiedRError: The disk does not take it; what was there is as it was.

@@ -127,7 +127,7 @@ def _why_no_prompt(episode: Episode, answer: Answer) -> str:
 
 
 def _proof_of_people(episode: Episode, answer: Answer) -> Proof | NoSolution | None:
-    """What people prove of an answer, who may differ; None: nobody labelled it."""
+    """The labels of people on an answer, who may differ; None: there are none."""
     if answer.id in episode.log.disputed:
         return NoSolution(_DISPUTED)
     label = episode.log.labels.get(answer.id)

@@ -166,7 +166,7 @@ class DemoClient:
         self.call(StopEpisode, 'stop_episode', request)
 
     def resume_playing(self) -> None:
-        """Let the paused player go on."""
+        """Resume the paused player."""
         self.call(Trigger, 'bag_player/resume', Trigger.Request())
 
     def ask(
@@ -200,7 +200,7 @@ class DemoClient:
         return answer_from_msg(outcome.answer), str(outcome.error_msg)
 
     def forget(self) -> None:
-        """Keep none of the keyframes and deltas that came so far."""
+        """Drop the keyframes and deltas that came so far."""
         self.keyframes.clear()
         self.deltas.clear()
 

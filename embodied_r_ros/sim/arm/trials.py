@@ -73,7 +73,7 @@ class Chooser(ABC):
         """Choose a candidate."""
 
     def note_arrival(self, position: Position, *, closed: bool) -> None:  # noqa: B027 - most do not care
-        """Take that the tool is at a keypoint now [m]."""
+        """Record the position of the tool at a keypoint [m]."""
 
 
 class RandomChooser(Chooser):
@@ -117,7 +117,7 @@ class OracleChooser(Chooser):
         return ArmChoice(_nearest(view.candidates, waypoint.position), waypoint.closed)
 
     def note_arrival(self, position: Position, *, closed: bool) -> None:
-        """Go on to the next waypoint where this one is reached."""
+        """Move to the next waypoint where this one is reached."""
         now = self._waypoints[0]
         is_there = math.dist(position, now.position) < _REACHED_M and closed == now.closed
         if is_there and len(self._waypoints) > 1:

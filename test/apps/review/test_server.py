@@ -232,8 +232,8 @@ def test_people_who_differ_are_shown(lab: Path, visit: Callable[..., Reviewer]) 
     [
         ({'kind': 'correct', 'after': 'above'}, 'none of the options'),
         ({'kind': 'correct'}, 'after is None'),
-        ({'kind': 'best'}, 'there is no such one'),
-        ({'kind': 'right', 'question_id': 'run-9'}, 'there is no such one'),
+        ({'kind': 'best'}, "no label 'best'"),
+        ({'kind': 'right', 'question_id': 'run-9'}, "no question 'run-9'"),
         ({'kind': 'right', 'question_id': 'run-5'}, 'right is None here'),
         ({'kind': 'right', 'who': ' '}, 'who is'),
         ({'kind': 'right', 'e': '../e1'}, 'there is no recording'),

@@ -39,7 +39,7 @@ def test_what_is_seen_in_part_keeps_the_shape_that_was_seen_whole() -> None:
 
 
 def test_the_angle_in_words_is_the_larger_side() -> None:
-    """Messages and rows carry no width; docs/perception.md says what 'wide' means."""
+    """Messages and rows carry no width; docs/concepts.md says what 'wide' means."""
     [tall] = items_in_view(view(WHOLE))
     assert tall.size_rad == WHOLE.height_rad > WHOLE.width_rad
     assert item_text(tall) == 'red tall object 35° left (11° wide)'

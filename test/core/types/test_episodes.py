@@ -41,7 +41,7 @@ def test_label_is_read(verdict: int, correction: str, expected: LabelVerdict) ->
 @pytest.mark.parametrize(
     ('verdict', 'correction', 'message'),
     [
-        (3, '', 'verdict 3 is none: expected one of 0 right, 1 wrong, 2 corrected'),
+        (3, '', 'verdict 3 is unknown: expected one of 0 right, 1 wrong, 2 corrected'),
         (2, ' ', "verdict corrected with correction ' '"),
         (0, 'left', "verdict right with correction 'left'"),
     ],

@@ -107,7 +107,7 @@ def test_directions_in_words(bearing: float, elevation: float, text: str) -> Non
 
 def test_an_item_has_its_distance_or_else_its_size() -> None:
     item = Item('red object', bearing_rad=0.0, elevation_rad=0.0, size_rad=math.radians(8))
-    assert item_text(item) == 'red object ahead (8° wide)'  # the larger side (docs/perception.md)
+    assert item_text(item) == 'red object ahead (8° wide)'  # the larger side (docs/concepts.md)
     near = Item('red object', bearing_rad=0.0, size_rad=math.radians(8), distance_m=1.26)
     assert item_text(near) == 'red object ahead 1.3 m'
     assert item_text(Item('red object')) == 'red object'

@@ -177,7 +177,7 @@ def score_predictions(
 def baselines(
     benchmark: Benchmark, questions: Sequence[BenchmarkQuestion]
 ) -> dict[str, dict[str, Any]]:
-    """Blind baselines that need no model; empty: nobody marks them."""
+    """Blind baselines that need no model; empty: they are not marked."""
     if benchmark.is_marked:
         return {}
     kinds = {'best_constant': benchmark.constants, 'most_frequent': most_frequent_truth}
