@@ -10,13 +10,11 @@ without them and the truth with their nearest value agree, well away from the th
 
 from __future__ import annotations
 
-import argparse
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
 import json
 from pathlib import Path
-import sys
 import time
 from typing import Any, Protocol, TYPE_CHECKING, TypeVar
 
@@ -39,6 +37,7 @@ from bench.report import Budget, print_budgets
 from bench.still import measure_still, print_still, still_budgets
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
@@ -435,9 +434,3 @@ def main(args: argparse.Namespace) -> int:
         }
         args.json.write_text(json.dumps(figures, indent=2) + '\n')
     return 0 if all(budget.is_met for budget in budgets) else 1
-
-
-if __name__ == '__main__':
-    _parser = argparse.ArgumentParser(description=__doc__)
-    add_arguments(_parser)
-    sys.exit(main(_parser.parse_args()))

@@ -9,7 +9,6 @@ The seed is of no training or test data.
 
 from __future__ import annotations
 
-import argparse
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -37,6 +36,7 @@ from bench import item_positions, real_names
 from bench.baselines import orb_motion
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
     from embodied_r_ros.core.types.deltas import Item, Motion, SemanticDelta
@@ -312,9 +312,3 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         args.json.write_text(json.dumps(figures, indent=1))
     return 0
-
-
-if __name__ == '__main__':
-    _parser = argparse.ArgumentParser(description=__doc__)
-    add_arguments(_parser)
-    sys.exit(main(_parser.parse_args()))

@@ -12,7 +12,6 @@ and with boxes around points of them as things by their images alone.
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -61,6 +60,7 @@ from bench.perception import keyframes_with_truth
 from bench.real_sequences import find_sequences, read_sequence, write_bag
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator, Sequence
 
     from embodied_r_ros.core.types.images import StampedImage
@@ -442,9 +442,3 @@ def _print_rows(title: str, rows: dict[str, dict[str, float]]) -> None:
     print(title)
     for name, row in rows.items():
         print(f'  {name:14} ' + '  '.join(f'{key} {value:.3g}' for key, value in row.items()))
-
-
-if __name__ == '__main__':
-    _parser = argparse.ArgumentParser(description=__doc__)
-    add_arguments(_parser)
-    sys.exit(main(_parser.parse_args()))

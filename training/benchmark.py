@@ -16,6 +16,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.types.answers import Sampling
+from embodied_r_ros.data.episodes.perception_cache import PerceptionCache
 from embodied_r_ros.serving.profiles import reasoner_config
 
 from training.eval.asking import (
@@ -55,9 +56,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from embodied_r_ros.core.chat.cache import ReplyCache
+    from embodied_r_ros.data.episodes.offline import RecordingScene
 
-    from training.eval.benchmarks.predictions import KnownScene
     from training.eval.benchmarks.questions import BenchmarkQuestion
+
+_MOST_BYTES = 10 * 2**30  # of scenes: those of a whole benchmark
 
 BENCHMARKS = {
     benchmark.name: benchmark
@@ -170,7 +173,7 @@ def _asked_replies(
     nothing = dict.fromkeys((question.id for question in questions), NOTHING_KNOWN)
     known = [question for question in questions if question.truth is not None]
     replies = Replies(about=about)
-    perceived = _scenes(args, questions, cache)
+    perceived = _scenes(args, questions)
     if perceived is not None:
         scenes, errors = perceived
         answers = ask(args.model, questions, scenes, memory, sampling, cache)
@@ -182,16 +185,20 @@ def _asked_replies(
 
 
 def _scenes(
-    args: argparse.Namespace, questions: Sequence[BenchmarkQuestion], cache: ReplyCache
-) -> tuple[dict[str, KnownScene], dict[str, str]] | None:
+    args: argparse.Namespace, questions: Sequence[BenchmarkQuestion]
+) -> tuple[dict[str, RecordingScene], dict[str, str]] | None:
     """What is known of the scenes, and why nothing is, by question; None: no scene is shown."""
     if args.videos:
-        return perceive_videos(questions, args.videos, cache)
+        return perceive_videos(questions, args.videos, _perceived_before(args.cache))
     if args.maps:
         return read_maps(questions, args.maps)
     if BENCHMARKS[args.name].has_images:
         return dict.fromkeys((question.id for question in questions), NOTHING_KNOWN), {}
     return None
+
+
+def _perceived_before(folder: str) -> PerceptionCache | None:
+    return None if folder == 'none' else PerceptionCache(Path(folder) / 'perceived', _MOST_BYTES)
 
 
 def _report(args: argparse.Namespace) -> dict[str, Any]:

@@ -45,9 +45,7 @@ if TYPE_CHECKING:
 
 _ROOT = Path(__file__).resolve().parent.parent
 # What may not change between one start of the command and the next, where it goes on.
-_DECIDING = (
-    'profile', 'deltas', 'no_odometry', 'moments', 'labelled', 'limit', 'epochs', 'seed'
-)  # fmt: skip
+_DECIDING = ('profile', 'deltas', 'moments', 'labelled', 'limit', 'epochs', 'seed')
 _RECIPE = _ROOT / 'training' / 'configs' / 'reader.yaml'
 _RATE = 3e-4  # of the training: less than from the base, which knows nothing
 _STEP = ('--gradient_accumulation_steps', 1)
@@ -131,10 +129,7 @@ class Improvement:
             InputError: A split is empty.
         """
         if not self.rows.exists():
-            words: Words = (
-                ('--set', 'classical.use_odometry=false') if self.args.no_odometry else ()
-            )
-            words += ('--deltas', self.args.deltas) if self.args.deltas else ()
+            words: Words = ('--deltas', self.args.deltas) if self.args.deltas else ()
             words += ('--maps', '--set', f'questions.moments={self.args.moments}')
             words += ('--set', 'questions.test_share=0.2')
             drawn = self.out / 'rows.drawn.jsonl'
@@ -172,7 +167,7 @@ class Improvement:
         taught = draw_rows(taught, self.args.limit, self.args.seed)
         known = math.ceil(_KEPT * len(taught))
         self.say(f'{len(taught)} questions teach calls, beside {known} of random rooms')
-        write_calls(self.out / 'random', known, 0, self.args.seed)
+        write_calls(self.out / 'random', known, self.args.seed)
         kept = read_call_rows(self.out / 'random' / 'train.jsonl.gz')
         write_call_rows(self.calls, [*taught, *kept])
         trained = self.out / 'training'
@@ -205,7 +200,6 @@ def _parser() -> argparse.ArgumentParser:
     add('--profile', default=READER, help='whose reasoner it is (default: %(default)s)')
     add('--slot', default='', help="name or path of the slot; default: the profile's")
     add('--deltas', choices=('recorded', 'true', 'classical', 'vlm'), help='as of questions')
-    add('--no-odometry', action='store_true', help='as of questions')
     add('--moments', type=int, default=4, help='to ask at, per episode (default: %(default)s)')
     add('--labelled', action='store_true', help='learn from what people solved alone')
     add('--limit', type=int, default=800, help='questions that are learned (default: %(default)s)')

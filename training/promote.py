@@ -15,7 +15,6 @@ from datetime import datetime, timezone
 import hashlib
 import json
 from pathlib import Path
-import subprocess
 import sys
 import tempfile
 import time
@@ -58,7 +57,6 @@ if TYPE_CHECKING:
 
 from training.eval.shadow import ShadowedRecordings
 
-_GIT_TIMEOUT_S = 5.0
 _FEW_SCENES = 10
 _FEW_RECORDINGS = 6
 
@@ -376,7 +374,7 @@ def examine_candidate(
     sys.stdout.write(table(checks) + '\n')
     text = '\n'.join(row.to_json() for row in rows)
     record = {
-        'date': args.date or _revision_date(),
+        'date': _signature(args).date,
         'signed_off_by': args.by or user_name(),
         'code': code_version(),
         'rows': {
@@ -509,18 +507,6 @@ def _signature(args: argparse.Namespace) -> Signature:
     return Signature(args.by or user_name(), date, args.why)
 
 
-def _revision_date() -> str:
-    """Date of the revision that runs; empty where it is not known."""
-    command = ['git', '-C', str(Path(__file__).parent), 'log', '-1', '--format=%cI']
-    try:
-        process = subprocess.run(
-            command, capture_output=True, text=True, check=True, timeout=_GIT_TIMEOUT_S
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ''
-    return process.stdout.strip()
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='training.promote', description=__doc__)
     add = parser.add_argument
@@ -553,7 +539,6 @@ def _parser() -> argparse.ArgumentParser:
     add('--by', default='', metavar='NAME', help='who signs it off; default: the user who runs it')
     add('--no-promote', action='store_true', help='show what the gate says, and promote nothing')
     add('--why', default='', metavar='TEXT', help='for the history of the slot')
-    add('--date', default='', help="for the record; default: the revision's")
     add(
         '--after-shadow',
         type=Path,

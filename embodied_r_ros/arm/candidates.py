@@ -118,7 +118,7 @@ def propose_candidates(
     """
     box, floor_m = metadata.workspace(), metadata.reference[2]
     rng = Random(f'candidates:{seed}')
-    here = _round(tool)
+    here = round_position(tool)
     stay = [Candidate(here, 'here')] if config.stay else []
     candidates = _distinct(
         _candidates_with_reasons(things, tool, floor_m, config), [here], box, config
@@ -126,7 +126,7 @@ def propose_candidates(
     rng.shuffle(candidates)
     candidates = [*stay, *candidates][: config.most]
     while len(candidates) < config.fill_to:
-        draws = (Candidate(_draw(box, rng), RANDOM) for _ in range(_DRAWS))
+        draws = (Candidate(draw_position(box, rng), RANDOM) for _ in range(_DRAWS))
         more = _distinct(
             draws, [here, *(each.position for each in candidates)], box, config, most=1
         )
@@ -222,15 +222,17 @@ def _is_over(tool: Position, place: Position, config: CandidatesConfig) -> bool:
 
 
 def _candidate(x: float, y: float, z: float, label: str) -> Candidate:
-    return Candidate(_round((x, y, z)), label)
+    return Candidate(round_position((x, y, z)), label)
 
 
-def _draw(box: Box, rng: Random) -> Position:
+def draw_position(box: Box, rng: Random) -> Position:
+    """A position anywhere in a box, to the millimetre [m]."""
     x, y, z = (rng.uniform(low, high) for low, high in zip(*box, strict=True))
-    return _round((x, y, z))
+    return round_position((x, y, z))
 
 
-def _round(position: Position) -> Position:
+def round_position(position: Position) -> Position:
+    """A position as prompts have it [m]."""
     x, y, z = (round(value, 3) + 0.0 for value in position)
     return x, y, z
 

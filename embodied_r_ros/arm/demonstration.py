@@ -13,7 +13,6 @@ from itertools import pairwise
 import math
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.arm.task_frame import rotate_quarters, turned_name
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.types.geometry import NS_PER_S
 from embodied_r_ros.core.types.layout import as_vector, truth_from_json, truth_to_json
@@ -160,10 +159,6 @@ class ArmState:
     position: Position  # of the end effector in the task frame [m]
     closed: bool | None = None  # the gripper, at keypoints; None: not known
 
-    def turned(self, quarters: int) -> ArmState:
-        """The same in the task frame turned by quarters about its z axis."""
-        return replace(self, position=rotate_quarters(self.position, quarters))
-
 
 @dataclass(frozen=True)
 class ArmEpisode:
@@ -233,15 +228,6 @@ class ArmEpisode:
         """The newest state that is not later than a stamp; None: there is none."""
         after = bisect_right(self.states, stamp_ns, key=lambda state: state.stamp_ns)
         return self.states[after - 1] if after else None
-
-    def turned(self, quarters: int) -> ArmEpisode:
-        """The same in the task frame turned by quarters about its z axis, without its camera."""
-        return replace(
-            self,
-            frame_id=turned_name(self.frame_id, quarters),
-            states=tuple(state.turned(quarters) for state in self.states),
-            camera=None,
-        )
 
 
 def arm_episode(

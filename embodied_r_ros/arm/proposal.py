@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.table import table_view
-from embodied_r_ros.arm.task_frame import quarters_facing, rotate_quarters
+from embodied_r_ros.arm.task_frame import facing_problem
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.reasoning.question import Question
 from embodied_r_ros.core.types.answers import AnswerKind, Freshness, Gripper, KeypointProposal
@@ -29,28 +29,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ArmDescription:
-    """The description of an arm, in a frame of its own: the task frame, turned if necessary."""
+    """The description of an arm, in its task frame."""
 
     robot: Robot | None = None  # None: no robot is described
     view: TableView | None = None  # its table; None: the camera's pose is unknown
-    quarters: int = 0  # turns of the task frame about z by 90 degrees
 
     @property
     def metadata(self) -> RobotMetadata | None:
-        """The robot's metadata in the description frame."""
+        """The robot's metadata; None: no robot is described."""
         return self.robot.metadata if self.robot else None
-
-    def frame(self, frame_id: str) -> str:
-        """Name of that frame, for positions of the frame that is named."""
-        return self.robot.metadata.frame_id if self.robot else frame_id
-
-    def to_description_frame(self, position: Position) -> Position:
-        """Turn a position of the task frame into the description frame [m]."""
-        return rotate_quarters(position, self.quarters) if self.quarters else position
-
-    def to_task_frame(self, position: Position) -> Position:
-        """Turn a position of the description frame into the task frame [m]."""
-        return rotate_quarters(position, -self.quarters) if self.quarters else position
 
 
 def describe_arm(
@@ -69,24 +56,19 @@ def describe_arm(
         intrinsics: Of the camera, as far as known: the reference point must be in its image.
 
     Raises:
-        InputError: Words for axes do not hold for the camera, or only in a turned frame, which is
-            not allowed.
+        InputError: Words for axes do not hold for the camera.
     """
     view = table_view(camera, robot.metadata, robot.placing, tool)
     if view is None:
         return ArmDescription(robot)
-    reference, allowed = robot.metadata.reference, robot.questions.camera
-    quarters = quarters_facing(view.camera, reference, allowed, intrinsics)
-    if isinstance(quarters, str):
+    problem = facing_problem(view.camera, robot.metadata.reference, intrinsics)
+    if problem and robot.questions.camera != 'declared':
         msg = (
-            f"{quarters}. Correct its pose (camera_position in the robot's file, or tf), or set "
+            f"{problem}. Correct its pose (camera_position in the robot's file, or tf), or set "
             "`camera: declared` in the file's questions where it faces the robot"
         )
         raise InputError(msg)
-    if not quarters:
-        return ArmDescription(robot, view)
-    robot = replace(robot, metadata=robot.metadata.turned(quarters))
-    return ArmDescription(robot, view.turned(quarters), quarters)
+    return ArmDescription(robot, view)
 
 
 _NEXT = 'Which position should the end effector go to next?'

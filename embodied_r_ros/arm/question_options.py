@@ -12,6 +12,7 @@ from itertools import product
 import math
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.arm.candidates import draw_position, round_position
 from embodied_r_ros.core.types.movement import FULL, Movement
 
 if TYPE_CHECKING:
@@ -147,12 +148,6 @@ def workspace(demonstration: ArmEpisode, robot: Robot) -> tuple[Position, Positi
     )
 
 
-def round_position(position: Position) -> Position:
-    """A position as prompts have it [m]."""
-    x, y, z = (round(value, 3) + 0.0 for value in position)
-    return x, y, z
-
-
 def _pools(demonstration: ArmEpisode) -> dict[str, Sequence[Position]]:
     states = demonstration.states
     keypoints = [states[index].position for index in demonstration.keypoints]
@@ -169,8 +164,7 @@ def _draw(
     if rng.random() < share:
         source = rng.choice(sorted(pools))
         return WrongPosition(round_position(rng.choice(pools[source])), source)
-    x, y, z = (rng.uniform(low, high) for low, high in zip(*box, strict=True))
-    return WrongPosition(round_position((x, y, z)), 'workspace')
+    return WrongPosition(draw_position(box, rng), 'workspace')
 
 
 def _fits(position: Position, others: Sequence[Position], config: RobotQuestionsConfig) -> bool:

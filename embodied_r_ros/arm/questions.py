@@ -12,14 +12,13 @@ import math
 from random import Random
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.arm.candidates import propose_candidates
+from embodied_r_ros.arm.candidates import propose_candidates, round_position
 from embodied_r_ros.arm.proposal import (
     GRIPPER_NEXT,
     keypoint_question,
     task_text,
 )
 from embodied_r_ros.arm.question_options import (
-    round_position,
     wrong_movements,
     wrong_positions,
     WrongPosition,

@@ -11,7 +11,6 @@ from typing import Any, TYPE_CHECKING, TypeVar
 from embodied_r_ros.arm.candidates import CandidatesConfig
 from embodied_r_ros.arm.keypoint_rules import RULES, SecondsRule
 from embodied_r_ros.arm.table import PlacingConfig
-from embodied_r_ros.arm.task_frame import rotate_quarters, turned_name
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.common.settings import config_from_mapping, read_yaml, setting, Settings
@@ -168,25 +167,6 @@ class RobotMetadata(Settings):
         (x, y, z), (a, b, c) = self.workspace_low, self.workspace_high
         return (x, y, z), (a, b, c)
 
-    def turned(self, quarters: int) -> RobotMetadata:
-        """The same in the task frame turned by quarters about its z axis."""
-        if not quarters % 4:
-            return self
-        ends = [
-            rotate_quarters(end, quarters)
-            for end in (self.workspace_low, self.workspace_high)
-            if end
-        ]
-        size = self.gripper_size
-        return replace(
-            self,
-            frame_id=turned_name(self.frame_id, quarters),
-            reference=rotate_quarters(self.reference, quarters),
-            gripper_size=(size[1], size[0], size[2]) if size and quarters % 2 else size,
-            workspace_low=tuple(map(min, *ends)) if ends else (),
-            workspace_high=tuple(map(max, *ends)) if ends else (),
-        )
-
     def text(self) -> str:
         """Axes, reference point and size, in sentences."""
         sentences = [
@@ -252,9 +232,8 @@ class RobotQuestionsConfig(Settings):
     )
     camera: str = setting(
         'facing',
-        'cameras that do not face the robot: refused (facing), or asked in a turned frame (any); '
-        'declared: nothing is checked',
-        choices=('facing', 'any', 'declared'),
+        'cameras that do not face the robot: refused (facing), or nothing is checked (declared)',
+        choices=('facing', 'declared'),
     )
     gripper: bool = setting(False, 'ask of the gripper at the keypoint too (not in Robot-R1)')
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.arm.questions import arm_kinds, ArmMoment, has_state
 from embodied_r_ros.arm.robot import Robot, RobotMetadata
 from embodied_r_ros.arm.table import table_view
-from embodied_r_ros.arm.task_frame import quarters_facing
+from embodied_r_ros.arm.task_frame import facing_problem
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.types.episodes import EpisodeOutcome
 from embodied_r_ros.data.questions.indoor import NoSolution
@@ -58,15 +58,14 @@ def rows_of_arm(
     if episode.outcome in _FAILED:
         coverage.unsolved[EVERY_KIND, 'the demonstration did not succeed'] += 1
         return
-    facing = _facing(demonstration, robot)
-    if isinstance(facing, NoSolution):
-        coverage.unsolved[EVERY_KIND, facing.reason] += 1
+    problem = _facing_problem(demonstration, robot)
+    if problem:
+        coverage.unsolved[EVERY_KIND, problem] += 1
         return
     view = table_view(_camera(demonstration), robot.metadata, robot.placing)
-    quarters, robot = facing
     config = replace(config, robot=robot)
-    view = view and replace(view.turned(quarters), name=episode.camera)
-    demonstration = replace(demonstration.turned(quarters), view=view)
+    view = view and replace(view, name=episode.camera)
+    demonstration = replace(demonstration, view=view)
     moments = list(_arm_moments(demonstration, episode, robot, coverage))
     asks = [(moment, *each) for moment in moments for each in arm_kinds(robot).items()]
     for moment, kind, ask in asks:
@@ -101,23 +100,19 @@ def _camera(demonstration: ArmEpisode) -> Pose | None:
     return demonstration.camera if is_known else None
 
 
-def _facing(demonstration: ArmEpisode, robot: Robot) -> tuple[int, Robot] | NoSolution:
-    """Quarters by which the task frame is turned, so that its words hold, and the robot in it."""
-    stance = robot.questions.camera
-    if stance == 'declared':
-        return 0, robot
+def _facing_problem(demonstration: ArmEpisode, robot: Robot) -> str:
+    """Why words for axes do not hold for the camera; empty: they do, or it is declared."""
+    if robot.questions.camera == 'declared':
+        return ''
     camera = _camera(demonstration)
     if camera is None and robot.placing.camera_position:
         camera = robot.placing.camera(demonstration.frame_id)
     if camera is None:
-        return NoSolution(
+        return (
             f'the pose of the camera in {demonstration.frame_id!r} is not known: record it, give '
             'the robot a camera_position, or set `camera: declared` where it faces the robot'
         )
-    quarters = quarters_facing(camera, robot.metadata.reference, stance, demonstration.intrinsics)
-    if isinstance(quarters, str):
-        return NoSolution(quarters)
-    return quarters, replace(robot, metadata=robot.metadata.turned(quarters))
+    return facing_problem(camera, robot.metadata.reference, demonstration.intrinsics)
 
 
 def _arm_row(

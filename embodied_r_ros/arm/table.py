@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.candidates import SeenThing
-from embodied_r_ros.arm.task_frame import rotate_quarters, turned_pose
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.core.types.answers import FocusText
@@ -101,18 +100,6 @@ class TableView:
     touch_m: float = PlacingConfig.touch_m
     tool: Position | None = None  # end effector when the image was taken; None: not to be used
     name: str = ''  # of the camera, where deltas are of several
-
-    def turned(self, quarters: int) -> TableView:
-        """The same in the task frame turned by quarters about its z axis."""
-        ends = [rotate_quarters(end, quarters) for end in (self.low, self.high)]
-        low, high = ([pick(axis) for axis in zip(*ends, strict=True)] for pick in (min, max))
-        return replace(
-            self,
-            camera=turned_pose(self.camera, quarters),
-            low=(low[0], low[1], low[2]),
-            high=(high[0], high[1], high[2]),
-            tool=rotate_quarters(self.tool, quarters) if self.tool else None,
-        )
 
     def describe(self, deltas: Sequence[SemanticDelta]) -> FocusText | None:
         """Where the newest delta's items are in the task frame, as a look at its keyframe.

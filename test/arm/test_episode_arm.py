@@ -11,7 +11,6 @@ from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.bags.reader import open_bag
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.core.types.episodes import EpisodeOutcome
-from embodied_r_ros.core.types.movement import Movement
 from embodied_r_ros.data.arm_room import has_arm
 from embodied_r_ros.data.questions.derive import QuestionsConfig
 from embodied_r_ros.data.questions.row import read_rows
@@ -41,19 +40,6 @@ def test_a_bag_tells_samples_keypoints_camera_and_robot(tmp_path: Path) -> None:
     assert shown.intrinsics.width == 320
     assert shown.metadata
     assert shown.metadata.gripper_size == (0.11, 0.03, 0.09)
-
-
-def test_questions_come_out_of_the_same_command(tmp_path: Path) -> None:
-    bag, out = write_arm_bag(tmp_path / 'bag', 'table', at=camera()), tmp_path / 'rows.jsonl'
-    assert main(['questions', str(bag), '--out', str(out)]) == 0
-    rows = [row for row in read_rows(out) if row.question_type in ARM_KINDS]
-    assert {row.question_type for row in rows} == ARM_KINDS
-    for row in rows:
-        assert row.frame_id == 'table_center'
-        if row.question_type == 'movement':
-            way = Movement.between(row.state, row.keypoint, 0.005)
-            assert way
-            assert row.solution_text() == way.words()
 
 
 def test_a_robot_by_name_tells_more_and_asks_as_it_says(tmp_path: Path) -> None:
@@ -167,15 +153,6 @@ def test_the_camera_that_a_robot_declares_is_checked_where_no_bag_tells_it(
         assert ('does not face the robot' in capsys.readouterr().err) is not is_facing
 
 
-def test_a_camera_behind_the_robot_gives_no_rows_and_says_why(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bag = write_arm_bag(tmp_path / 'bag', 'table', at=camera(180), truth=true_things())
-    main(['questions', str(bag), '--deltas', 'true', '--out', str(tmp_path / 'rows.jsonl')])
-    assert 'the camera does not face the robot' in capsys.readouterr().err
-    assert not any(row.state for row in read_rows(tmp_path / 'rows.jsonl'))
-
-
 def test_a_layout_is_in_one_split_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = QuestionsConfig(test_share=0.5)
     names = [f'table {number}' for number in range(40)]
@@ -196,12 +173,3 @@ def test_a_layout_is_in_one_split_only(tmp_path: Path, capsys: pytest.CaptureFix
     told = {(row.episode_id, row.split) for row in read_rows(out)}
     assert told == {('a', 'train'), ('c', 'test')}
     assert f'has the layout of scene {train!r} of another split' in capsys.readouterr().err
-
-
-def test_a_robot_file_tells_how_bags_are_read_that_do_not(tmp_path: Path) -> None:
-    path = tmp_path / 'mine.yaml'
-    path.write_text('setup: {frame_id: base, joints: [a, b]}\nquestions: {keypoint_rule: arm}\n')
-    robot = load_robot(str(path))
-    assert robot.setup
-    assert robot.setup.joints == ('a', 'b')
-    assert robot.questions.keypoint_rule == 'arm'

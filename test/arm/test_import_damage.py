@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import math
 from typing import Any, TYPE_CHECKING
-import zipfile
 
 import cv2
 from embodied_r_ros.cli.main import main
@@ -101,29 +100,17 @@ def change_info(root: Path, **values: Any) -> None:
     [
         ({'fps': None}, "'fps' is missing"),
         ({'fps': 0}, 'fps is 0'),
-        ({'fps': -10}, "'fps' is -10"),
         ({'fps': math.nan}, "'fps' is nan"),
-        ({'fps': '10'}, "'fps' is '10'"),
-        ({'fps': 10**400}, "'fps' is 1000"),
         ({'fps': True}, "'fps' is True"),
         ({'features': None}, "'features' is missing"),
-        ({'features': []}, "'features' is []"),
-        ({'features': {CAMERA: 3}}, "'features' is {"),
         ({'data_path': None}, "'data_path' is missing"),
-        ({'data_path': 5}, "'data_path' is 5"),
         ({'data_path': 'data/{episode}.parquet'}, "data_path has 'episode'"),
         ({'data_path': 'data/{episode_index:0999999999d}.parquet'}, 'data_path is'),
-        ({'data_path': 'data/{episode_index.real}.parquet'}, 'data_path is'),
-        ({'data_path': 'data/{0}.parquet'}, 'data_path is'),
         ({'data_path': 'data/\0.parquet'}, 'which is no file'),
-        ({'data_path': 'x' * 3000}, 'which is no file'),
         ({'data_path': '/etc/{episode_index}'}, 'outside of the dataset'),
         ({'chunks_size': 0}, "'chunks_size' is 0"),
-        ({'chunks_size': None}, "'chunks_size' is missing"),
         ({'total_episodes': 3}, 'lists 2 episodes, and total_episodes'),
-        ({'total_episodes': 'two'}, "'total_episodes' is 'two'"),
         ({'codebase_version': None}, "'codebase_version' is missing"),
-        ({'codebase_version': ['v2.1']}, "'codebase_version' is ['v2.1']"),
     ],
 )
 def test_a_damaged_description_is_refused(
@@ -138,17 +125,10 @@ def test_a_damaged_description_is_refused(
     ('line', 'named'),
     [
         ('{"episode_index": 1, "tas', 'line 2 is not JSON'),
-        ('[1]', 'line 2 is [1]'),
         ('{"tasks": []}', "line 2: column 'episode_index' is missing"),
-        ('{"episode_index": "1"}', "line 2: column 'episode_index' is '1'"),
-        ('{"episode_index": 1.5}', "line 2: column 'episode_index' is 1.5"),
-        ('{"episode_index": null}', "line 2: column 'episode_index' is None"),
         ('{"episode_index": -1}', "line 2: column 'episode_index' is -1"),
         ('{"episode_index": 0}', 'episode 0 more than once'),
-        ('{"episode_index": 1, "length": "9"}', "line 2: column 'length' is '9'"),
         ('{"episode_index": 1, "length": 29}', '9 rows of episode 1, and the metadata state'),
-        ('{"episode_index": 1, "tasks": "lift"}', "line 2: column 'tasks' is 'lift'"),
-        ('{"episode_index": 1, "tasks": [null]}', "line 2: column 'tasks' is [None]"),
         ('', 'lists 1 episodes, and total_episodes'),
         ('[' * 100_000, 'line 2 is not JSON'),
     ],
@@ -190,30 +170,15 @@ def without(columns: Columns, row: int) -> None:
             set_cell('observation.state', 2, None),
             "'observation.state', row 2 of episode 1 is null",
         ),
-        (set_cell('observation.state', 2, [1.0, None, 3.0, 4.0]), 'row 2 of episode 1 is null'),
         (set_cell('observation.state', 2, [1.0]), 'row 2 of episode 1 has 1 numbers: expected 4'),
-        (set_cell('observation.state', 0, [1.0]), 'row 0 of episode 1 has 1 numbers: expected 4'),
         (set_cell('observation.state', 3, [math.nan] * 4), 'row 3 of episode 1 has [nan'),
-        (set_cell('observation.state', 3, [math.inf] * 4), 'row 3 of episode 1 has [inf'),
         (set_cell('observation.state', 3, [1e300] * 4), 'row 3 of episode 1 has [1e+297'),
         (set_column('observation.state', ['1', '2'] * 4 + ['3']), 'is of type string'),
-        (set_column('observation.state', [[]] * 9), 'has no numbers'),
-        (set_column('observation.state', [None] * 9), 'row 0 of episode 1 is null'),
         (drop('observation.joints'), "no column 'observation.joints'"),
-        (drop('episode_index'), "no column 'episode_index'"),
         (set_cell('episode_index', 4, 0), "'episode_index', row 4 is 0: expected 1"),
-        (set_cell('episode_index', 4, None), "'episode_index', row 4 is None"),
-        (set_column('episode_index', ['1'] * 9), "'episode_index', row 0 is '1'"),
-        (set_cell('timestamp', 5, None), "'timestamp', row 5 of episode 1 is null"),
         (set_cell('timestamp', 5, math.nan), "'timestamp', row 5 of episode 1 is nan"),
-        (set_cell('timestamp', 5, -1.0), "'timestamp', row 5 of episode 1 is -1:"),
         (set_cell('timestamp', 5, 1e15), "'timestamp', row 5 of episode 1 is 1e+15"),
-        (set_cell('timestamp', 5, 0.0), "'timestamp', row 5 of episode 1 is 0 s after 0.4 s"),
         (set_cell('timestamp', 5, 0.4), "'timestamp', row 5 of episode 1 is 0.4 s after 0.4 s"),
-        (
-            set_column('timestamp', [0.0, 0.1, 0.2, 0.3, 0.4, 0.0, 0.1, 0.2, 0.3]),
-            "'timestamp', row 5 of episode 1",
-        ),
         (set_cell('frame_index', 5, 0), "'frame_index', row 5 of episode 1 is 0: expected 5"),
         (
             lambda columns: without(columns, 4),
@@ -221,13 +186,11 @@ def without(columns: Columns, row: int) -> None:
         ),
         (keep_rows(0), '1 rows of episode 1'),
         (set_cell(CAMERA, 3, None), f"'{CAMERA}', row 3 of episode 1 is empty"),
-        (set_cell(CAMERA, 3, {'bytes': b''}), 'row 3 of episode 1 is empty'),
         (
             set_cell(CAMERA, 3, {'bytes': b'no image'}),
             "begins with b'no image'",
         ),
         (drop(CAMERA), f'no column {CAMERA!r}'),
-        (set_column(CAMERA, [5] * 9), 'row 0 of episode 1 is 5'),
     ],
 )
 def test_a_damaged_row_is_named(
@@ -239,17 +202,6 @@ def test_a_damaged_row_is_named(
     lerobot_v2(tmp_path / 'set')
     change_table(tmp_path / 'set' / FILE_OF.format(1), change)
     assert_refused(tmp_path, capsys, 'episode_000001.parquet', named)
-
-
-@pytest.mark.parametrize('size', [0, 3, 100, -300])
-@pytest.mark.parametrize('name', [FILE_OF.format(1), VIDEO_OF.format(1)])
-def test_a_file_that_is_cut_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, size: int
-) -> None:
-    lerobot_v2(tmp_path / 'set', 'video')
-    path = tmp_path / 'set' / name
-    path.write_bytes(path.read_bytes()[:size])
-    assert_refused(tmp_path, capsys, path.name, 'cannot be read')
 
 
 @pytest.mark.parametrize('kind', ['bytes_are_empty', 'bytes_are_null', 'no_bytes'])
@@ -275,8 +227,6 @@ def test_an_image_that_a_path_names_is_read(tmp_path: Path, kind: str, folder: s
         ('frame_000003.png', "names 'frame_000003.png', which is not in the dataset"),
         ('../frame.png', 'outside of the dataset'),
         ('/etc/hostname', 'outside of the dataset'),
-        ('a\0b', 'which is no file'),
-        ('x' * 5000, 'xxxx'),
         ('meta/info.json', 'expected a PNG or JPEG image'),
     ],
     ids=lambda value: str(value)[:20],
@@ -361,15 +311,6 @@ def test_files_may_be_links_that_lead_elsewhere(tmp_path: Path) -> None:
     check(bags)
 
 
-def test_a_dataset_without_any_of_its_files_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lerobot_v2(tmp_path / 'set')
-    for number in range(2):
-        (tmp_path / 'set' / FILE_OF.format(number)).unlink()
-    assert_refused(tmp_path, capsys, 'none of the 2 episodes')
-
-
 def test_a_file_that_no_list_has_is_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -410,20 +351,10 @@ def test_damaged_episodes_are_left_out_where_that_is_asked_for(
     [
         (set_cell('episode_index', 1, None), "row 1: column 'episode_index' is None"),
         (set_cell('episode_index', 1, 0), 'lists episode 0 more than once'),
-        (drop('episode_index'), "column 'episode_index' is missing"),
-        (set_cell('data/file_index', 1, None), "row 1: column 'data/file_index' is None"),
-        (set_column('data/file_index', [0.0, 0.0]), "row 0: column 'data/file_index' is 0.0"),
         (drop('data/chunk_index'), "column 'data/chunk_index' is missing"),
         (set_cell(f'videos/{CAMERA}/from_timestamp', 1, math.nan), "from_timestamp' is nan"),
-        (set_cell(f'videos/{CAMERA}/from_timestamp', 1, -3.0), "from_timestamp' is -3.0"),
         (set_cell(f'videos/{CAMERA}/from_timestamp', 1, 0.0), 'images of episode 1'),
-        (set_cell(f'videos/{CAMERA}/from_timestamp', 1, 99.0), 'images of episode 1'),
-        (set_cell(f'videos/{CAMERA}/to_timestamp', 1, 0.9), 'images of episode 1'),
-        (set_cell(f'videos/{CAMERA}/to_timestamp', 1, 'x'), 'cannot be read'),
-        (drop(f'videos/{CAMERA}/from_timestamp'), "from_timestamp' is missing"),
         (set_cell('length', 1, 29), '9 rows of episode 1'),
-        (set_cell('tasks', 1, [None]), "row 1: column 'tasks' is [None]"),
-        (keep_rows(0), 'lists 1 episodes, and total_episodes'),
         (keep_rows(), 'lists no episodes'),
     ],
 )
@@ -434,9 +365,6 @@ def test_a_damaged_list_of_v3_is_refused(
     named: str,
 ) -> None:
     lerobot_v3(tmp_path / 'set')
-    if named == 'cannot be read':  # a column of texts, which is one change of all its cells
-        change = set_column(f'videos/{CAMERA}/to_timestamp', ['x', 'y'])
-        named = "to_timestamp' is 'x'"
     change_table(tmp_path / 'set' / V3_META, change)
     assert_refused(tmp_path, capsys, named)
 
@@ -490,7 +418,6 @@ def test_rows_in_any_order_of_the_list_are_the_same_episodes(tmp_path: Path) -> 
         ([*range(6), 7, 6, *range(8, 15)], "'frame_index', row 0 of episode 1 is 1"),
         ([*range(5), 6, 5, *range(7, 15)], "'episode_index', row"),
         (list(range(14)), '8 rows of episode 1'),
-        (list(range(6)), '0 rows of episode 1'),
     ],
 )
 def test_rows_of_v3_that_are_missing_or_out_of_order_are_refused(
@@ -524,16 +451,6 @@ def test_images_of_no_episode_are_counted(
     assert len(bags) == 2
 
 
-def test_episodes_of_v3_whose_files_are_absent_are_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lerobot_v3(tmp_path / 'set')
-    change_table(tmp_path / 'set' / V3_META, set_cell(f'videos/{CAMERA}/file_index', 0, 5))
-    code, bags = run(tmp_path / 'set', tmp_path, IMAGE)
-    assert (code, [bag.name for bag in bags]) == (0, ['episode_000001'])
-    assert '1 episodes are listed, and their files absent' in capsys.readouterr().err
-
-
 def arrays() -> dict[str, Any]:
     rows = range(ROWS[1])
     return {
@@ -547,12 +464,10 @@ def arrays() -> dict[str, Any]:
     ('change', 'named'),
     [
         (lambda a: a.update({'observation.joints': a['observation.joints'][:5]}), 'has 5 rows'),
-        (lambda a: a.update({'extra': [1.0] * 29}), 'has 9 rows'),
         (set_cell('observation.state', 3, [math.nan] * 4), 'row 3 of episode1 has [nan'),
         (drop('observation.joints'), "no column 'observation.joints'"),
         (set_column('observation.joints', ['a'] * 9), 'expected numbers'),
         (lambda a: a.clear(), 'has no rows'),
-        (set_column('observation.joints', 5), 'has no rows'),  # type: ignore[arg-type]
     ],
 )
 def test_damaged_numbers_of_rlbench_are_refused(
@@ -582,8 +497,6 @@ def test_damaged_numbers_of_rlbench_are_refused(
         (None, 'row 3 of episode1 is None'),
         ([1.0], 'row 3 of episode1 has shape (1,)'),
         ([1.0, [2.0], 3.0, 4.0], 'row 3 of episode1 is [1.0'),
-        (['1', '2', '3', '4'], "row 3 of episode1 is ['1'"),
-        ({'x': 1}, "row 3 of episode1 is {'x'"),
         ([10**400] * 4, 'row 3 of episode1 is [1000'),
     ],
 )
@@ -598,35 +511,6 @@ def test_a_damaged_row_of_json_is_named(
     assert_refused(tmp_path, capsys, 'low_dim.json', named, more='')
 
 
-@pytest.mark.parametrize('text', ['', '{', '[]', '{}', 'null', '[' * 100_000, '{"a": {}}'])
-def test_json_that_is_none_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
-) -> None:
-    rlbench(tmp_path / 'set', as_json=True)
-    next((tmp_path / 'set').rglob('episode1/low_dim.json')).write_text(text)
-    assert_refused(tmp_path, capsys, 'low_dim.json', more='')
-
-
-@pytest.mark.parametrize('size', [0, 10, 300, -30])
-def test_arrays_that_are_cut_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], size: int
-) -> None:
-    rlbench(tmp_path / 'set', as_json=False)
-    file = next((tmp_path / 'set').rglob('episode1/low_dim.npz'))
-    file.write_bytes(file.read_bytes()[:size])
-    assert_refused(tmp_path, capsys, 'low_dim.npz', 'cannot be read', more='')
-
-
-def test_arrays_in_an_archive_of_something_else_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rlbench(tmp_path / 'set', as_json=False)
-    file = next((tmp_path / 'set').rglob('episode1/low_dim.npz'))
-    with zipfile.ZipFile(file, 'w') as archive:
-        archive.writestr('observation.state.npy', b'nothing')
-    assert_refused(tmp_path, capsys, 'low_dim.npz', more='')
-
-
 def more_images(folder: Path, count: int) -> None:
     for row in range(ROWS[1], ROWS[1] + count):
         cv2.imwrite(str(folder / f'{row}.png'), grey(1, 0))
@@ -636,12 +520,9 @@ def more_images(folder: Path, count: int) -> None:
     ('change', 'named'),
     [
         (lambda f: more_images(f, 20), 'has 29 images, and'),
-        (lambda f: (f / '8.png').unlink(), 'has 8 images, and'),
         (lambda f: (f / '4.png').rename(f / '9.png'), 'no image of number 4'),
         (lambda f: (f / '4.png').rename(f / 'four.png'), 'one image for each number'),
-        (lambda f: (f / '4.png').rename(f / '05.png'), 'one image for each number'),
         (lambda f: (f / '4.png').write_bytes(b''), '4.png is empty'),
-        (lambda f: [file.unlink() for file in f.iterdir()], 'has 0 images, and'),
     ],
 )
 def test_images_of_rlbench_that_do_not_fit_are_refused(
@@ -653,14 +534,6 @@ def test_images_of_rlbench_that_do_not_fit_are_refused(
     rlbench(tmp_path / 'set', as_json=True)
     change(next((tmp_path / 'set').rglob('episode1/front_rgb')))
     assert_refused(tmp_path, capsys, named, more='image: front_rgb')
-
-
-def test_the_rotation_of_a_row_that_is_none_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lerobot_v2(tmp_path / 'set')
-    turns = 'rotation: {column: observation.state, at: [0, 1, 2, 3]}'
-    assert_refused(tmp_path, capsys, 'has the rotation', more=turns)
 
 
 def test_the_rate_of_a_video_is_that_of_its_rows(
@@ -684,7 +557,6 @@ def at_times(seconds: Callable[[int], float]) -> Callable[[Columns], None]:
     ('seconds', 'fps', 'words'),
     [
         (lambda row: 100 * row, FPS, ('500.00 s, and 0.50 s', 'milliseconds: divide them by 1,')),
-        (lambda row: 10**8 * row, FPS, ('and 0.50 s', 'nanoseconds')),
         (lambda row: row / 10, 50, ('6 times last 0.50 s, and 0.10 s at the fps 50',)),
         (lambda row: row / 30, FPS, ('last 0.17 s, and 0.50 s at the fps 10',)),
     ],
@@ -804,10 +676,8 @@ def test_pointers_in_place_of_episodes_and_images_are_named(
     ('files', 'kind', 'advice'),
     [
         (['episode_0.hdf5'], 'HDF5', 'forge'),
-        (['data/demo.h5'], 'HDF5', 'forge'),
         (['features.json', 'x-train.tfrecord-00000-of-00001'], 'RLDS', 'forge'),
         (['.zgroup', 'data/action/.zarray', 'meta/.zgroup'], 'zarr', 'forge'),
-        (['replay.zarr.zip'], 'zarr', 'forge'),
         (['episode_0001/data.json', 'episode_0001/colors/0.jpg'], 'Unitree', 'unitree_lerobot'),
     ],
 )

@@ -10,20 +10,15 @@ import shutil
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.import_dataset import DatasetImport
 from embodied_r_ros.arm.import_lerobot import VideoFrames
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.common.errors import InputError
 import numpy as np
 import pytest
 
 from test.arm import datasets
 from test.arm.datasets import CAMERA, check, lerobot_v2, lerobot_v3, MAPPING, run
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 IMAGE = f'image: {CAMERA}'
 # One keyframe every ten frames, and none where the image changes much.
@@ -113,28 +108,6 @@ def test_bags_of_other_numbers_or_another_mapping_are_refused(
     (tmp_path / 'out' / 'mine.txt').write_text('')
     assert run(tmp_path / 'set', tmp_path, IMAGE)[0] == 2
     assert 'out is not an empty folder' in capsys.readouterr().err
-
-
-def test_an_import_that_fails_half_way_keeps_whole_bags_alone(
-    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read = VideoFrames.read
-
-    def failing(self: VideoFrames, first: int, count: int) -> Iterator[np.ndarray]:  # type: ignore[type-arg]
-        for number, image in enumerate(read(self, first, count), first):
-            if number == sum(MANY[:3]) + 2:
-                msg = 'a frame that cannot be decoded'
-                raise InputError(msg)
-            yield image
-
-    with monkeypatch.context() as patch:  # a fake: videos that break only when decoded are rare
-        patch.setattr(VideoFrames, 'read', failing)
-        code, left = run(many, tmp_path, IMAGE)
-    assert code == 2
-    assert [path.name for path in left] == [f'episode_{number:06d}' for number in range(3)]
-    rows, _, before = import_counts(many, tmp_path)
-    assert (rows, before) == (sum(MANY[3:]), 3)
-    check(sorted((tmp_path / 'out').iterdir()))
 
 
 def test_an_import_that_is_killed_is_made_anew(many: Path, tmp_path: Path) -> None:

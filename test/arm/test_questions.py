@@ -7,29 +7,20 @@ from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 import math
-from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.proposal import (
     keypoint_question,
 )
-from embodied_r_ros.arm.rows import rows_of_arm
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.core.reasoning.completions import choice_index
 from embodied_r_ros.core.reasoning.prompts import build_prompt
 from embodied_r_ros.core.scene.memory import MemoryConfig
 from embodied_r_ros.core.types.geometry import position_text
 from embodied_r_ros.core.types.movement import Movement
 from embodied_r_ros.data.questions.coverage import Coverage
-from embodied_r_ros.data.questions.derive import QuestionsConfig
-from embodied_r_ros.data.questions.row import Row
-from embodied_r_ros.data.questions.splits import split_of, SplitGuard
 import pytest
 
-from test.arm.arms import arm, episode, KEYPOINTS, TASK
+from test.arm.arms import episode, KEYPOINTS, TASK
 from test.arm.robot_rows import FACING, positions, ROBOT, rows_of
-
-if TYPE_CHECKING:
-    from embodied_r_ros.arm.demonstration import ArmEpisode
 
 
 def test_every_tenth_state_is_asked_about_in_three_ways() -> None:
@@ -56,13 +47,6 @@ def test_solutions_are_the_keypoint_the_state_and_the_words_between_them() -> No
         assert row.solution_text() == solutions[row.question_type]
         assert len(row.options) == len(set(row.options)) == 4
         assert row.frame_id == 'table_center'
-
-
-def test_rows_survive_their_file() -> None:
-    for row in rows_of(gripper=True):
-        again = Row.from_json(row.to_json())
-        assert again.to_json() == row.to_json()
-        assert (again.state, again.keypoint) == (row.state, row.keypoint)
 
 
 def test_the_prompt_of_a_row_is_that_of_the_live_action() -> None:
@@ -131,32 +115,6 @@ def test_the_gripper_is_asked_for_only_when_wanted() -> None:
             number = FACING.keypoints.index(row.meta['keypoint_index'])
             assert row.solution_text() == ('closed' if KEYPOINTS[number][1] else 'open')
             assert set(row.options) == {'open', 'closed'}
-
-
-def test_splits_follow_the_scene_and_a_layout_is_in_one_of_them() -> None:
-    config = QuestionsConfig(test_share=0.5, robot=ROBOT)
-    names = [f'table {number}' for number in range(30)]
-    train = next(name for name in names if split_of(name, config) == 'train')
-    test = next(name for name in names if split_of(name, config) == 'test')
-    guard = SplitGuard()
-
-    def twin_of(demonstration: ArmEpisode, scene: str, split: str) -> str:
-        places = demonstration.keypoint_places
-        return guard.layout_twin_of(demonstration.task, places, scene, split)
-
-    assert twin_of(FACING, train, 'train') == ''
-    assert twin_of(arm(shift_m=0.002), test, 'test') == train
-    assert twin_of(arm(shift_m=0.05), test, 'test') == ''
-    assert twin_of(arm(shift_m=0.001), 'other', 'train') == ''
-    rows = list(rows_of_arm(FACING, episode('e', FACING, scene=test), config, Coverage()))
-    assert {(row.split, row.scene_id) for row in rows} == {('test', test)}
-
-
-def test_answers_are_read_by_letter_and_by_text() -> None:
-    for row in rows_of():
-        right = choice_index(row.solution_text(), row.options)
-        assert right is not None
-        assert choice_index(f'[[{row.solution}]]', row.options) == right
 
 
 @pytest.mark.parametrize('keypoints', [(3, 2), (2, 2), (-1,), (2, 113)])

@@ -9,8 +9,8 @@ import math
 from random import Random
 from typing import Any
 
-from embodied_r_ros.arm.candidates import propose_candidates, SeenThing
-from embodied_r_ros.arm.question_options import round_position, workspace, wrong_movements
+from embodied_r_ros.arm.candidates import propose_candidates, round_position, SeenThing
+from embodied_r_ros.arm.question_options import workspace, wrong_movements
 from embodied_r_ros.arm.robot import load_robot, Robot, RobotMetadata, RobotQuestionsConfig
 from embodied_r_ros.arm.table import PlacingConfig
 from embodied_r_ros.core.types.movement import Movement, movements

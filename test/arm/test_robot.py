@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.arm.robot import load_robot, RobotMetadata
+from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.common.errors import ConfigError
 import pytest
 
@@ -58,15 +58,12 @@ def test_the_paper_robot_says_what_the_paper_prints() -> None:
 @pytest.mark.parametrize(
     ('text', 'message'),
     [
-        ('metadata: {reference: [1, 2]}', 'reference is'),
-        ('metadata: {gripper_size: [a, b, c]}', 'expected three numbers'),
         ('metadata: {reference: [.nan, 0, 0]}', 'expected three numbers'),
         ('metadata: {workspace_low: [0, 0, 0]}', 'expected both ends'),
         ('questions: {stride: 0}', 'stride is 0'),
         ('questions: {kinds: [waypoint, dance]}', "kinds has 'dance'"),
         ('questions: {deadbandm: 0.1}', "did you mean 'deadband_m'"),
         ('frames: {}', 'expected the sections metadata, questions, setup, placing, candidates'),
-        ('[1]', 'expected the sections'),
         ('metadata: 3', 'expected names and values'),
     ],
 )
@@ -105,16 +102,3 @@ def test_a_urdf_lies_beside_the_file_of_its_robot(
 def test_a_robot_that_is_not_known_is_refused_with_those_that_are() -> None:
     with pytest.raises(ConfigError, match='known: franka_rlbench, sawyer_sim'):
         load_robot('sawyer')
-
-
-def test_a_turned_robot_has_its_sizes_turned() -> None:
-    robot = RobotMetadata(
-        reference=(0.2, 0.1, 0.0),
-        gripper_size=(0.1, 0.2, 0.3),
-        workspace_low=(-0.1, -0.2, 0.0),
-        workspace_high=(0.3, 0.4, 0.5),
-    ).turned(1)
-    assert robot.frame_id == 'table_center_turned_90'
-    assert robot.reference == (0.1, -0.2, 0.0)
-    assert robot.gripper_size == (0.2, 0.1, 0.3)
-    assert (robot.workspace_low, robot.workspace_high) == ((-0.2, -0.3, 0.0), (0.4, 0.1, 0.5))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from embodied_r_ros.arm.task_frame import axis_view, rotate_quarters, turned_name
+from embodied_r_ros.arm.task_frame import facing_problem
 from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
     Intrinsics,
@@ -61,24 +61,14 @@ def pixel(camera: Pose, point: tuple[float, ...]) -> tuple[float, float, float]:
 
 
 def test_a_camera_that_faces_the_robot_is_taken() -> None:
-    view = axis_view(looking(0), REFERENCE, CAMERA)
-    assert (view.quarters, view.why_not) == (0, '')
-    assert not view.why_not
-
-
-@pytest.mark.parametrize(('bearing_deg', 'quarters'), [(180, 2), (90, 1), (-90, 3), (-170, 2)])
-def test_a_camera_behind_or_beside_the_robot_needs_a_turned_frame(
-    bearing_deg: float, quarters: int
-) -> None:
-    view = axis_view(looking(bearing_deg), REFERENCE, CAMERA)
-    assert (view.quarters, view.why_not) == (quarters, '')
+    assert facing_problem(looking(0), REFERENCE, CAMERA) == ''
 
 
 @pytest.mark.parametrize(
     ('camera', 'why'),
     [
-        (looking(45), '45 degrees aside'),
-        (looking(-135), '45 degrees aside'),
+        (looking(45), '45 degrees round'),
+        (looking(-135), '135 degrees round'),
         (looking(0, elevation_deg=80), 'from above'),
         (looking(0, roll_deg=90), 'y does not go right'),
         (looking(0, roll_deg=180), 'y does not go right'),
@@ -87,28 +77,24 @@ def test_a_camera_behind_or_beside_the_robot_needs_a_turned_frame(
     ],
 )
 def test_a_camera_for_which_no_word_holds_is_refused(camera: Pose, why: str) -> None:
-    view = axis_view(camera, REFERENCE, CAMERA)
-    assert why in view.why_not
+    assert why in facing_problem(camera, REFERENCE, CAMERA)
 
 
 @given(
-    st.floats(-180, 180),
+    st.floats(-40, 40),
     st.floats(5, 60),
     st.floats(-10, 10),
     st.tuples(*[st.sampled_from([-0.1, 0.0, 0.1])] * 3),
 )
-def test_words_in_the_frame_that_is_taken_are_what_the_image_shows(
+def test_words_are_what_the_image_shows(
     bearing_deg: float, elevation_deg: float, roll_deg: float, way: tuple[float, float, float]
 ) -> None:
     """Wherever the camera stands: right goes right, up goes up, forward comes nearer."""
     camera = looking(bearing_deg, elevation_deg, roll_deg)
-    view = axis_view(camera, REFERENCE)
-    if view.why_not:
+    if facing_problem(camera, REFERENCE):
         return
     end = tuple(np.add(REFERENCE, way).tolist())
-    movement = Movement.between(
-        rotate_quarters(REFERENCE, view.quarters), rotate_quarters(end, view.quarters), 0.001
-    )
+    movement = Movement.between(REFERENCE, end, 0.001)
     words = movement.words().split(', ') if movement else []
     if len(words) != 1:  # of ways along several axes, perspective mixes what is seen
         return
@@ -118,18 +104,3 @@ def test_words_in_the_frame_that_is_taken_are_what_the_image_shows(
         'forward': d0 - d1, 'backward': d1 - d0,
     }  # fmt: skip
     assert shown[words[0]] > 0.01
-
-
-@given(st.tuples(*[st.floats(-1, 1)] * 3), st.integers(0, 7))
-def test_turning_keeps_lengths_and_comes_round(way: tuple[float, ...], quarters: int) -> None:
-    assert math.isclose(math.hypot(*rotate_quarters(way, quarters)), math.hypot(*way))
-    assert rotate_quarters(rotate_quarters(way, quarters), -quarters) == tuple(
-        part + 0.0 for part in way
-    )
-
-
-def test_turned_frames_have_names_of_their_own() -> None:
-    names = [turned_name('table', quarters) for quarters in range(5)]
-    assert names == [
-        'table', 'table_turned_90', 'table_turned_180', 'table_turned_270', 'table'
-    ]  # fmt: skip

@@ -155,3 +155,13 @@ def test_lookups_do_not_keep_the_bag(tmp_path: Path) -> None:
     with open_bag(bag) as reader:
         found = poses_at(reader, OdometryPoses('/odom', capacity=3), wanted)
     assert {at for at in found if found[at] == base(at[0])} == set(wanted)
+
+
+def test_a_pose_without_a_stamp_is_of_the_time_of_its_receipt() -> None:
+    poses = OdometryPoses('/odom')
+    for received_ns in (S, 2 * S):
+        msg = odometry_to_msg(FACTORY, 0, base(received_ns), 'eye', STILL)
+        assert poses.take(msg, received_ns) == received_ns
+    found = poses.camera_at('eye', S + STEP_NS)
+    assert isinstance(found, Pose)
+    assert found.position == base(S + STEP_NS).position

@@ -198,24 +198,6 @@ def test_damage_in_the_middle_costs_one_chunk_and_keeps_the_broken_file(episode:
     assert done.kept[0].name == 'e1_0.damaged'
 
 
-def chunk_start(path: Path, number: int) -> int:
-    """Where a chunk of a closed file starts."""
-    with path.open('rb') as file:
-        return int(make_reader(file).get_summary().chunk_indexes[number].chunk_start_offset)
-
-
-@pytest.mark.parametrize('byte', [0, 1, 2, 5])  # of opcode and length
-@pytest.mark.parametrize('flip', [0x06, 0x40])
-def test_damage_to_the_head_of_a_chunk_costs_nothing(episode: Path, byte: int, flip: int) -> None:
-    [path] = episode.glob('*.mcap')
-    broken = cut(episode, path.stat().st_size - 8)
-    data = bytearray((broken / path.name).read_bytes())
-    data[chunk_start(path, 4) + byte] ^= flip
-    (broken / path.name).write_bytes(data)
-    assert recover(broken).is_good
-    assert messages(broken / path.name) == messages(path)
-
-
 def test_chunk_that_unpacks_to_more_than_it_says_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,10 +69,8 @@ def test_a_box_that_is_turned_is_bounded() -> None:
         entry(box(10, 10, 4, 4)),
         entry(box(10, 10, 0, 4), cup=0.5),
         entry(box(math.nan, 10, 4, 4), cup=0.5),
-        entry(box(10, 10, 4, 4), cup=math.nan),
         entry(box(10, 10, 4, 4), cup=0.0),
         entry(box(10, 10, 4, 4), background=0.9),
-        entry(box(10, 10, 4, 4), **{'': 0.9}),
     ],
 )
 def test_what_says_nothing_is_left_out(wrong: Any) -> None:

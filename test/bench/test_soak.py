@@ -18,9 +18,7 @@ pytest.importorskip('embodied_r_msgs.msg')
 
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.core.scene.memory import LiveMemory, MemoryConfig
-from embodied_r_ros.core.types.deltas import DeltaKind, Item, Motion, MotionSource, SemanticDelta
-from embodied_r_ros.core.types.geometry import NS_PER_S
+from embodied_r_ros.core.scene.memory import MemoryConfig
 import numpy as np
 
 from bench.__main__ import main
@@ -29,7 +27,6 @@ from bench.soak_record import (
     growth,
     handle_count,
     memory_mb,
-    MOST_DELTA_MB,
     REASONER,
     Record,
     Request,
@@ -105,24 +102,6 @@ def test_the_reasoner_may_grow_by_what_it_keeps_and_by_no_more_than_it_may_keep(
     assert failing(record_of(memory=60, deltas=most)) == grown
     unbounded = {*grown, 'deltas that the reasoner keeps'}
     assert failing(record_of(memory=60, deltas=10 * most)) == unbounded
-
-
-def test_what_the_reasoner_keeps_is_as_large_as_the_soak_takes_it_to_be() -> None:
-    config = MemoryConfig(max_deltas=200)
-    memory = LiveMemory(config)
-    with taking_note_of_memory() as taken_mb:
-        for index in range(5 * config.max_deltas):
-            items = tuple(Item(f'{index}. red object', bearing_rad=index / 3) for _ in range(3))
-            action, change = f'turned left {index}°', f'New: red object {index}° left.'
-            motion = Motion(MotionSource.TWO_VIEW, yaw_rad=index / 7)
-            memory.add(
-                SemanticDelta(
-                    (index + 1) * NS_PER_S, DeltaKind.CHANGE, index, index, index, action, change,
-                    motion, items, f'camera {index // 1000}',
-                )
-            )  # fmt: skip
-    assert taken_mb() < config.max_deltas * MOST_DELTA_MB
-    assert taken_mb() > 0.2 * config.max_deltas * MOST_DELTA_MB
 
 
 def test_lost_images_and_unanswered_questions_fail() -> None:

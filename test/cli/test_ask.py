@@ -314,10 +314,6 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert message in last
 
 
-def test_sample_is_where_the_demo_looks_for_it() -> None:
-    assert (shared_path('samples', 'indoor', 'episode_00000') / 'metadata.yaml').exists()
-
-
 def test_recordings_are_asked_without_and_with_a_model(
     server: ChatServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -608,20 +604,3 @@ def test_recorded_keyframes_are_a_source(
     assert json.loads(capsys.readouterr().out)['deltas'] == 2
     assert ask(server, own_bag, '--show-image') == 0
     assert len(server.requests[-1].images) == 1
-
-
-def test_recorded_keyframes_are_listed(own_bag: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(['keyframes', str(own_bag), '--json']) == 0
-    first, second = map(json.loads, capsys.readouterr().out.splitlines())
-    assert (first['reference_index'], first['overlap'], first['reason']) == (None, None, 'first')
-    assert second == {
-        'index': 1,
-        'stamp_ns': 10**9,
-        'is_keyframe': True,
-        'reference_index': 0,
-        'overlap': 0.25,
-        'inliers': 9,
-        'reason': 'low_overlap',
-    }
-    assert main(['keyframes', str(own_bag), '--budget', '1']) == 2
-    assert '--budget is for images of which keyframes are chosen' in capsys.readouterr().err

@@ -119,19 +119,6 @@ def test_recover_ends_with_1_where_something_stays_broken(
     assert (second['messages'], second['reason']) == (40, '')
 
 
-def test_recover_leaves_what_is_being_recorded(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bag = growing(tmp_path / 'e1')
-    bag.write('/text', text_cdr('a'), 1)
-    code, out, _ = run(capsys, 'recover', tmp_path)
-    assert code == 1
-    assert 'is being recorded or recovered' in out
-    assert 'busy' in run(capsys, 'list', tmp_path)[1]
-    bag.close()
-    assert run(capsys, 'recover', tmp_path)[0] == 0
-
-
 def test_audit_tells_what_is_wrong(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, 'audit', folder)
     assert code == 1

@@ -129,6 +129,8 @@ def test_a_recording_of_keyframes_lists_them(
     expected = [10**18 + index * 10**9 for index in range(3) if index != damaged]
     assert [row['stamp_ns'] for row in rows] == expected
     assert {row['reason'] for row in rows} == {'roll'}
+    assert main(['keyframes', str(tmp_path / 'bag'), '--budget', '1']) == 2
+    assert '--budget is for images of which keyframes are chosen' in capsys.readouterr().err
     assert '3 keyframes of camera rear' in caplog.text
     assert ('a message of topic /front/keyframe is left out' in caplog.text) == bool(damaged)
 

@@ -117,8 +117,6 @@ def test_recorded_deltas_are_mapped_from_where_their_keyframes_were(
     [
         '--set classical.use_odometry=false', '--topic /image', '--set source.depth_topic=none',
         '--set source.depth_unit_m=0.01', '--set source.rate_hz=3',
-        '--set classical.assumed_hfov_rad=1.5', '--set classical.camera_height_m=0.5',
-        '--set keyframe.max_interval_s=2',
         '--perceiver recorded --set classical.use_odometry=false',
     ],
 )  # fmt: skip

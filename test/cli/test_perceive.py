@@ -6,11 +6,7 @@ import re
 from typing import Any, TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.bags.message_types import BagMessageFactory
-from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.core.types.deltas import DeltaKind, SemanticDelta
-from embodied_r_ros.data.own_messages import delta_to_msg
 import pytest
 
 from test.chat_server import ChatServer, RecordedRequest, Script
@@ -359,21 +355,3 @@ def test_depth_beside_images_gives_items_their_distance(
     assert 'depth_unit_m' in error_of(
         capsys, tmp_path / 'images', '--set', 'source.depth_unit_m=-1'
     )
-
-
-def test_options_of_perceiving_are_refused_where_recorded_deltas_are_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with BagWriter(tmp_path / 'bag') as bag:
-        bag.add_topic('/semantic_delta', 'embodied_r_msgs/msg/SemanticDelta')
-        delta = SemanticDelta(5, DeltaKind.FIRST, change='A door.')
-        bag.write('/semantic_delta', delta_to_msg(BagMessageFactory(), delta), 5)
-    (line,) = perceive(capsys, tmp_path / 'bag')
-    assert line['change'] == 'A door.'
-    for words in (
-        ['--set', 'classical.assumed_hfov_rad=1.5708'],
-        ['--set', 'classical.use_odometry=false'],
-        ['--perceiver', 'recorded', '--set', 'source.rate_hz=3'],
-    ):
-        error = error_of(capsys, tmp_path / 'bag', *words)
-        assert 'says how images are perceived' in error

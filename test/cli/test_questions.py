@@ -47,13 +47,6 @@ def test_rows_of_a_folder_of_bags(
     assert 'because' in capsys.readouterr().err
 
 
-def test_same_seed_gives_the_same_file(worlds: Path, tmp_path: Path) -> None:
-    for name in ('a', 'b'):
-        out = str(tmp_path / name)
-        assert main(['questions', str(worlds), '--deltas', 'true', '--out', out]) == 0
-    assert (tmp_path / 'a').read_bytes() == (tmp_path / 'b').read_bytes()
-
-
 def test_true_layouts_are_asked_as_maps_too_in_words_of_their_kind(
     worlds: Path, tmp_path: Path
 ) -> None:

@@ -28,12 +28,6 @@ def run(out: Path, *more: str) -> int:
     return main(['sim', 'indoor', '--episodes', '1', '--seed', '5', '--out', str(out), *more])
 
 
-def test_episodes_are_written(tmp_path: Path) -> None:
-    assert run(tmp_path / 'out', *QUICK) == 0
-    with open_bag(tmp_path / 'out' / 'episode_00000') as reader:
-        assert {'/odom', '/truth/layout'} <= {c.topic for c in reader.connections}
-
-
 def test_signs_stand_in_the_record(tmp_path: Path) -> None:
     assert run(tmp_path / 'out', *QUICK, '--set', 'indoor.signs=ANSWER B') == 0
     with open_bag(tmp_path / 'out' / 'episode_00000') as reader:
@@ -93,12 +87,6 @@ def test_bad_arguments_end_in_one_line(
     assert named in captured.err
     assert captured.out == ''
     assert not (tmp_path / 'out').exists()
-
-
-def test_a_full_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / 'note').touch()
-    assert run(tmp_path, *QUICK) == 2
-    assert 'is not an empty folder' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(('stop', 'workers'), [(signal.SIGINT, '2'), (signal.SIGTERM, '1')])

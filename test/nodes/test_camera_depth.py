@@ -7,7 +7,6 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags import messages
 from embodied_r_ros.bags.depth import depth_to_msg
-from embodied_r_ros.core.types.geometry import Intrinsics
 from embodied_r_ros.core.types.images import pack_depth
 from embodied_r_ros.data import own_messages
 from embodied_r_ros.nodes import keyframe_extractor, topics
@@ -15,7 +14,7 @@ from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
 import numpy as np
 import pytest
-from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+from sensor_msgs.msg import CompressedImage, Image
 
 from test.nodes.graph import wait_for
 from test.nodes.test_keyframe_extractor import Camera, S, START_NS, view
@@ -83,21 +82,6 @@ def test_an_image_that_waited_long_for_others_has_its_depth(
     assert seen_m(camera.keyframes.wait(1)[0]) == pytest.approx(2.0)
 
 
-def test_what_finds_no_partner_is_counted(graph: Graph) -> None:
-    node = graph.active(KeyframeExtractorNode)
-    camera = Camera(graph)
-    depths = graph.publisher(Image, 'depth', topics.SENSOR)
-    depths.publish(wall(2.0, START_NS + 50 * MS))
-    wait_for(lambda: node._depth.received.count == 1, 'depth')
-    camera.send(view(1), START_NS)
-    assert seen_m(camera.keyframes.wait(1)[0]) is None
-    assert node.report().values['depth_unpaired'] == 1
-    for index in range(20):
-        depths.publish(wall(2.0, START_NS + S + index * S))
-        wait_for(lambda: node._depth.received.count >= index + 2, 'depth')  # noqa: B023
-    assert node.report().values['depth_unused'] == 5
-
-
 @pytest.mark.parametrize(
     ('depth', 'message'),
     [
@@ -117,23 +101,6 @@ def test_depth_that_is_not_registered_is_told_and_not_used(
     camera.send(view(1), START_NS)
     assert seen_m(camera.keyframes.wait(1)[0]) is None
     assert message in node.report().message
-
-
-def test_depth_of_another_lens_is_not_used(graph: Graph) -> None:
-    node = graph.active(KeyframeExtractorNode, depth_wait_s=0.5)
-    camera = Camera(graph)
-    for topic, lens in (
-        ('camera_info', Intrinsics(320, 240, 200.0, 200.0, 159.5, 119.5)),
-        ('depth/camera_info', Intrinsics(160, 120, 130.0, 130.0, 79.5, 59.5)),
-    ):
-        infos = graph.publisher(CameraInfo, topic, topics.SENSOR)
-        infos.publish(messages.camera_info_to_msg(ROS_MESSAGES, START_NS, FRAME, lens))
-    wait_for(lambda: node._camera_info and node._depth._stream.camera_info, 'camera_info')
-    graph.publisher(Image, 'depth', topics.SENSOR).publish(wall(2.0, START_NS))
-    wait_for(lambda: node._depth.received.count == 1, 'depth')
-    camera.send(view(1), START_NS)
-    assert seen_m(camera.keyframes.wait(1)[0]) is None
-    assert 'the lens of depth has f 260, 260' in node.report().message
 
 
 def test_compressed_depth_follows_the_remapped_base_name(graph: Graph) -> None:

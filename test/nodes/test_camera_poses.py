@@ -10,11 +10,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags import messages
 from embodied_r_ros.core.types.geometry import (
-    BODY_FROM_OPTICAL,
     Pose,
-    quaternion_from_matrix,
-    relative_motion,
-    rotation_from_ypr,
     yaw_pitch_roll,
 )
 from embodied_r_ros.core.types.poses import NoPose
@@ -128,51 +124,6 @@ def test_several_cameras_share_one_frame_of_reference(graph: Graph) -> None:
     assert yaw_pitch_roll(left.rotation())[0] == pytest.approx(math.pi / 2)
 
 
-def visual_odometry(index: int, body: str) -> Any:
-    """Odometry of an optical frame: 0.8 m ahead and 40 degrees to the left after ten steps."""
-    msg = odometry(START_NS + index * S // 10, 0.0, 0.0)
-    turn = rotation_from_ypr(math.radians(4.0 * index), 0.0, 0.0) @ BODY_FROM_OPTICAL
-    pose = Pose((0.08 * index, 0.0, 0.0), quaternion_from_matrix(turn), 'odom')
-    msg.pose.pose, msg.child_frame_id = messages.pose_to_msg(ROS_MESSAGES, pose), body
-    return msg
-
-
-@pytest.mark.parametrize('body', ['front_optical', '/front_optical', 'left_optical', ''])
-@pytest.mark.parametrize('has_transforms', [True, False])
-def test_odometry_of_the_images_own_frame_is_turned_once(
-    graph: Graph, body: str, *, has_transforms: bool
-) -> None:
-    node = graph.active(KeyframeExtractorNode)
-    own = OwnTransforms(node.now_ns)
-    if has_transforms and body.endswith('front_optical'):
-        own.take_static(transforms(0, **MOUNT))
-    node._poses.transforms = own
-    camera = Camera(graph)
-    poses: list[Pose | None] = []
-    for index in (0, 10):
-        node._poses.take_odometry(visual_odometry(index, body))
-        camera.send(view(1 + index), START_NS + index * S // 10)
-        keyframe = camera.keyframes.wait(len(poses) + 1)[-1]
-        poses.append(own_messages.keyframe_from_msg(keyframe).pose)
-    first, last = poses
-    assert first
-    assert last
-    turn, way = relative_motion(first, last)
-    assert tuple(way) == pytest.approx((0.8, 0.0, 0.0), abs=1e-6)
-    assert yaw_pitch_roll(turn) == pytest.approx((math.radians(40), 0.0, 0.0), abs=1e-6)
-
-
-def test_transforms_mount_the_camera_on_a_body_without_a_name(graph: Graph) -> None:
-    node = graph.active(KeyframeExtractorNode)
-    feed_drive(node._poses)
-    said = odometry(START_NS + S // 2, 5.0, 0.0)
-    assert not said.child_frame_id
-    node._poses.take_odometry(said)
-    pose = node._poses.at(START_NS + S // 2, CAMERA)
-    assert pose
-    assert pose.position == pytest.approx((5.2, 0.1, 0.5))
-
-
 def test_a_root_called_world_is_fixed_and_named(graph: Graph) -> None:
     node = graph.active(KeyframeExtractorNode)
     own = OwnTransforms(node.now_ns)
@@ -249,12 +200,6 @@ def test_transforms_that_nothing_reads_are_refused_or_told(
     assert not graph.try_change(node, CONFIGURE)
     [line] = [line for line in capfd.readouterr().err.splitlines() if 'not configured' in line]
     assert "pose_source is 'tf', and tf2_msgs is not installed" in line
-
-
-@pytest.mark.skipif(has_tf2_msgs(), reason='tf2_msgs is installed')
-def test_diagnostics_say_that_nothing_reads_transforms(graph: Graph) -> None:
-    node = graph.active(KeyframeExtractorNode)
-    assert node.report().values['transforms'] == 'tf2_msgs is not installed'
 
 
 @pytest.mark.skipif(not has_tf2_msgs(), reason='tf2_msgs is not installed')

@@ -2,16 +2,14 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
-import signal
 import threading
 import time
 from typing import Any, TYPE_CHECKING
 
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticArray
-from embodied_r_msgs.msg import Answer, AnswerLabel, EpisodeMark, Keyframe, SemanticDelta
+from embodied_r_msgs.msg import AnswerLabel, EpisodeMark, Keyframe, SemanticDelta
 from embodied_r_msgs.srv import LabelAnswer, StartEpisode, StopEpisode
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.core.types.episodes import LabelKind
@@ -31,7 +29,6 @@ from sensor_msgs.msg import CompressedImage
 from std_msgs.msg import String
 
 from test.bags.test_messages import answer, delta, keyframe
-from test.bags.test_recording import whole_messages
 from test.nodes.graph import ACTIVATE, CLEANUP, CONFIGURE, DEACTIVATE, wait_for
 
 if TYPE_CHECKING:
@@ -181,22 +178,6 @@ def test_starts_at_the_same_time_leave_no_bag_open(operator: Operator) -> None:
     operator.stop()
     folders = list(operator.folder.iterdir())
     assert len(folders) == 3
-    assert all(is_closed(str(folder)) for folder in folders)
-
-
-def test_starts_before_the_clock_leave_no_bag_open(graph: Graph, tmp_path: Path) -> None:
-    operator = Operator(graph, tmp_path, use_sim_time=True)
-    clock = graph.publisher(Clock, '/clock', 10)
-    request = StartEpisode.Request()
-    starts = [graph.call_async(StartEpisode, '/start_episode', request) for _ in range(2)]
-    later = threading.Timer(1.0, clock.publish, [Clock(clock=Time(sec=100))])
-    later.start()
-    started = [graph.result(start) for start in starts]
-    later.join()
-    assert [response.error_msg for response in started] == ['', '']
-    operator.stop()
-    folders = list(tmp_path.iterdir())
-    assert len(folders) == 2
     assert all(is_closed(str(folder)) for folder in folders)
 
 
@@ -369,24 +350,6 @@ def test_folder_that_goes_ends_the_episode_and_the_node_says_so(operator: Operat
     assert ('free_mb', '0') in [(value.key, value.value) for value in status.values]
 
 
-def test_disk_that_fails_ends_the_episode_and_the_node_lives(
-    operator: Operator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    operator.start()
-
-    def full(descriptor: int) -> None:
-        raise OSError(28, 'No space left on device')
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, 'fsync', full)
-        delta_msg = delta_to_msg(ROS_MESSAGES, delta())
-        operator.graph.publisher(SemanticDelta, '/semantic_delta').publish(delta_msg)
-        wait_for(lambda: operator.node._episode is None, 'the end of the episode')
-    assert 'No space left on device' in operator.node.report().message
-    assert 'No space left on device' in operator.stop().error_msg
-    assert operator.start().error_code == 0
-
-
 def test_three_rounds_of_the_lifecycle_with_an_episode_each(graph: Graph, tmp_path: Path) -> None:
     operator = Operator(graph, tmp_path, namespace='/robot1')
     for round_trip in range(3):
@@ -397,33 +360,6 @@ def test_three_rounds_of_the_lifecycle_with_an_episode_each(graph: Graph, tmp_pa
         if round_trip < 2:
             graph.change(operator.node, DEACTIVATE, CLEANUP, CONFIGURE, ACTIVATE)
     assert len(list(tmp_path.iterdir())) == 3
-
-
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGKILL])
-def test_recording_survives_the_end_of_its_process(
-    graph: Graph, tmp_path: Path, number: signal.Signals
-) -> None:
-    process, path = graph.recording(tmp_path)
-    publisher = graph.publisher(Answer, '/answer')
-    msg = answer_to_msg(ROS_MESSAGES, answer())
-    end = time.monotonic() + 1.5
-    sent = []
-    while time.monotonic() < end:
-        publisher.publish(msg)
-        sent.append(time.monotonic())
-        time.sleep(0.05)
-    process.send_signal(number)
-    process.wait(30)
-    if number != signal.SIGKILL:
-        assert (path / 'metadata.yaml').exists()
-        assert process.returncode == 0
-        found = contents(str(path))
-        assert len(found['/answer']) == len(sent)
-        assert found['/episode_mark'][1].outcome == EpisodeMark.OUTCOME_ABORTED
-    else:
-        assert not (path / 'metadata.yaml').exists()
-        kept = [d for d in whole_messages(next(path.glob('*.mcap'))) if b'Where is it?' in d]
-        assert len(kept) >= sum(t < sent[-1] - 1.0 for t in sent)
 
 
 def test_services_answer_while_a_bag_is_being_closed(

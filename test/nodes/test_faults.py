@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-import itertools
 import json
 import time
 from typing import Any, TYPE_CHECKING
 
 from action_msgs.msg import GoalStatus
-from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import Answer, ModelInfo, SemanticDelta
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Level
@@ -142,24 +140,6 @@ def test_reasoner_starts_without_its_model_where_any_rung_will_do(
     assert len(records) == 2
 
 
-def test_question_that_nobody_can_answer_is_refused_with_every_reason(
-    asker: Asker, servers: Servers
-) -> None:
-    asker.start()
-    asker.see('New: red tall object.')
-    servers.first.kill()
-    servers.second.behave('babbling')
-    status, result = asker.ask()
-    assert status == GoalStatus.STATUS_ABORTED
-    assert result.error_code == Ask.Result.ERROR_FORMAT
-    assert 'primary: no model server at' in result.error_msg
-    assert 'local: the completion is not' in result.error_msg
-    assert result.answer.model.rung == ModelInfo.RUNG_REFUSE
-    [answer] = asker.answers.wait(1)
-    assert answer.freshness == Answer.FRESHNESS_REFUSED
-    assert asker.node.report().level is Level.ERROR
-
-
 def test_no_thread_looks_at_models_after_cleanup(asker: Asker, servers: Servers) -> None:
     servers.first.kill()
     asker.start()
@@ -225,45 +205,3 @@ def test_perceiver_without_a_second_model_waits_for_its_own_unless_any_rung_will
     servers.first.start()
     wait_for(lambda: other.report().level is Level.OK, 'the model')
     assert other.report().values['model'] == 'primary, not heard yet'
-
-
-@pytest.mark.slow
-def test_models_that_come_half_a_minute_after_the_nodes_climb_up(
-    graph: Graph, servers: Servers
-) -> None:
-    servers.first.kill()
-    vlm = FaultyServer('vlm', MOVED)
-    vlm.kill()
-    asker = Asker(
-        graph,
-        servers.first,  # type: ignore[arg-type]
-        chat__model='large',
-        local=servers.second.url,
-        reasoner__max_age_s=600.0,
-        fallback__start='any',
-    ).start()
-    perceiver = graph.active(
-        SemanticPerceiver, perceiver='vlm', chat__url=vlm.url, fallback__start='any'
-    )
-    found = graph.inbox(SemanticDelta, 'semantic_delta')
-    graph.matched('semantic_delta', 2)
-    shown = itertools.count()
-
-    def rung_of_next_delta() -> int:
-        before = len(found)
-        graph.outsider.destroy_publisher(show(graph, keyframe_with_id(next(shown))))
-        return int(found.wait(before + 1)[before].model.rung)
-
-    asker.see('New: red tall object.')
-    end = time.monotonic() + 30
-    while time.monotonic() < end:
-        assert asker.ask()[1].answer.model.rung == ModelInfo.RUNG_LOCAL
-        assert rung_of_next_delta() == ModelInfo.RUNG_LOCAL
-        time.sleep(1.0)
-    servers.first.start()
-    with vlm:
-        vlm.start()
-        assert ask_until(asker, ModelInfo.RUNG_PRIMARY, 120).text == 'right'
-        wait_for(lambda: rung_of_next_delta() == ModelInfo.RUNG_PRIMARY, 'the model', 120)
-        wait_for(lambda: asker.node.report().level is Level.OK, 'a reasoner that is well')
-        wait_for(lambda: perceiver.report().level is Level.OK, 'a perceiver that is well')

@@ -6,9 +6,7 @@ from __future__ import annotations
 from typing import Any, TYPE_CHECKING
 
 from builtin_interfaces.msg import Time
-from embodied_r_msgs.msg import Answer, EpisodeMark, SemanticDelta
-from embodied_r_msgs.srv import ResetMemory
-from embodied_r_ros.nodes import topics
+from embodied_r_msgs.msg import Answer, SemanticDelta
 import pytest
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import TimeReference
@@ -118,46 +116,6 @@ def test_standing_question_goes_on_in_the_next_round_of_a_bag(
         asker.see_at(now_s)
         answer = asker.answers.wait(count)[count - 1]
         assert (answer.observation_stamp.sec, answer.freshness) == (now_s, FRESH)
-
-
-def test_without_a_clock_nothing_is_fresh(asker: TimedAsker) -> None:
-    for stamp_s in (1, 1_700_000_000):
-        asker.see_at(stamp_s)
-        assert asker.ask()[1].answer.freshness == STALE
-
-
-@pytest.mark.parametrize('stamp_s', [0, 101, 2_000_000_000])
-def test_stamp_that_is_none_or_of_the_future_is_not_fresh(asker: TimedAsker, stamp_s: int) -> None:
-    asker.set_time(100)
-    asker.see_at(stamp_s)
-    answer = asker.ask()[1].answer
-    assert answer.freshness == STALE
-    assert (answer.observation_age.sec, answer.observation_age.nanosec) == (0, 0)
-
-
-def test_answer_about_an_episode_that_ended_meanwhile_is_not_fresh(asker: TimedAsker) -> None:
-    asker.set_time(100)
-    asker.see_at(100)
-    marks = asker.graph.publisher(EpisodeMark, '/episode_mark', topics.LATCHED)
-
-    def begin() -> None:
-        marks.publish(EpisodeMark(episode_id='e1', event=EpisodeMark.EVENT_START))
-        wait_for(lambda: asker.node._memory.episode_id == 'e1', 'the mark')
-
-    assert asker.ask_during(begin).freshness == STALE
-
-
-def test_answer_about_a_scene_that_was_forgotten_meanwhile_is_not_fresh(
-    asker: TimedAsker,
-) -> None:
-    asker.set_time(100)
-    asker.see_at(100)
-
-    def forget() -> None:
-        request = ResetMemory.Request()
-        assert asker.graph.call(ResetMemory, '/reset_memory', request).forgotten == 1
-
-    assert asker.ask_during(forget).freshness == STALE
 
 
 def test_a_robot_that_stands_still_stays_fresh_while_it_looks(asker: TimedAsker) -> None:

@@ -7,7 +7,6 @@ import math
 import re
 import threading
 import time
-from types import SimpleNamespace
 from typing import Any, TYPE_CHECKING
 
 import cv2
@@ -18,7 +17,6 @@ from embodied_r_ros.core.types.geometry import Intrinsics, Pose, yaw_pitch_roll
 from embodied_r_ros.core.types.images import EncodedImage, StampedImage
 from embodied_r_ros.data import own_messages
 from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.camera_poses import OwnTransforms
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.topics import robot_remappings, ROS_MESSAGES
 from nav_msgs.msg import Odometry
@@ -28,7 +26,7 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image, TimeReference
 from std_msgs.msg import String
 
 from bench.own_body import own_parts, with_own_parts
-from test.nodes.graph import ACTIVATE, CLEANUP, CONFIGURE, DEACTIVATE, wait_for
+from test.nodes.graph import ACTIVATE, CONFIGURE, wait_for
 from test.nodes.test_images import raw
 from test.raycast_room import pose_at, Room
 
@@ -171,27 +169,6 @@ def test_keyframe_knows_the_pose_of_its_camera_at_the_stamp(graph: Graph) -> Non
     assert yaw_pitch_roll(keyframe.pose.rotation())[0] == pytest.approx(math.pi / 2)
 
 
-def test_image_waits_a_moment_for_its_odometry(graph: Graph) -> None:
-    node = graph.active(KeyframeExtractorNode, odom_wait_s=0.2)
-    camera = Camera(graph)
-    odom = graph.publisher(Odometry, 'odom', topics.SENSOR)
-    odom.publish(odometry(START_NS, 0.0, 0.0))
-    wait_for(lambda: node._poses.odometry.count == 1, 'odometry')
-    camera.send(view(1), START_NS + S // 20)
-    wait_for(lambda: node._images.count == 1, 'the image')
-    odom.publish(odometry(START_NS + S // 10, 1.0, 0.0))
-    keyframe = own_messages.keyframe_from_msg(camera.keyframes.wait(1)[0])
-    assert keyframe.pose is not None
-    assert keyframe.pose.position[0] == pytest.approx(0.5)
-
-
-def test_keyframe_without_odometry_has_no_pose(graph: Graph) -> None:
-    graph.active(KeyframeExtractorNode)
-    camera = Camera(graph)
-    camera.send(view(1), START_NS)
-    assert not camera.keyframes.wait(1)[0].has_pose
-
-
 def test_keyframe_has_the_intrinsics_of_its_image(graph: Graph) -> None:
     node = graph.active(KeyframeExtractorNode, keyframe__image_max_side_px=160)
     camera = Camera(graph)
@@ -233,7 +210,6 @@ def test_camera_without_camera_info_has_the_calibration_of_a_file(
     [
         (None, 'cannot be read (No such file or directory): calibrate the camera'),
         ('image_width: 320', "is not usable: 'image_height': expected YAML"),
-        ('[1, 2', 'is not usable'),
         ('[' * 5000, 'is not usable: RecursionError'),
         (CALIBRATION.replace('200.0, 0,', '200.0,'), '8 numbers, expected 9'),
         (CALIBRATION.replace('plumb_bob', 'omnidirectional'), 'expected plumb_bob'),
@@ -324,47 +300,6 @@ def test_a_mask_is_a_parameter(
     assert 'bottom' in status_values(graph, 'fixed_to_camera', 'by ')
 
 
-def test_calibration_of_a_binned_sensor_is_fitted_as_offline(graph: Graph) -> None:
-    node = graph.active(KeyframeExtractorNode)
-    camera = Camera(graph)
-    infos = graph.publisher(CameraInfo, 'camera_info', topics.SENSOR)
-    sensor = Intrinsics(640, 480, 400.0, 400.0, 319.5, 239.5)
-    info = messages.camera_info_to_msg(ROS_MESSAGES, START_NS, 'front_optical', sensor)
-    info.binning_x = info.binning_y = 2
-    infos.publish(info)
-    wait_for(lambda: node._camera_info, 'camera_info')
-    camera.send(view(1), START_NS)
-    keyframe = own_messages.keyframe_from_msg(camera.keyframes.wait(1)[0])
-    assert keyframe.intrinsics == Intrinsics(320, 240, 200.0, 200.0, 159.5, 119.5)
-
-
-def test_transforms_mount_the_camera_on_the_body_of_the_odometry(graph: Graph) -> None:
-    node = graph.active(KeyframeExtractorNode, mount_xyz=[9.0, 9.0, 9.0])
-    # A camera that looks to the left, 0.1 m left of the base; the type itself has no wheel here.
-    place = SimpleNamespace(x=0.0, y=0.1, z=0.3)
-    turn = SimpleNamespace(x=-math.sqrt(0.5), y=0.0, z=0.0, w=math.sqrt(0.5))
-    transform = SimpleNamespace(
-        header=SimpleNamespace(frame_id='base_link'),
-        child_frame_id='front_optical',
-        transform=SimpleNamespace(translation=place, rotation=turn),
-    )
-    mounts = OwnTransforms(node.now_ns)
-    mounts.take_static(SimpleNamespace(transforms=[transform]))
-    node._poses.transforms = mounts
-    still = (0.0, 0.0, 0.0), (0.0, 0.0, 0.0)
-    odometry = messages.odometry_to_msg(
-        ROS_MESSAGES, 0, Pose((1.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0), 'odom'), 'base_link', still
-    )
-    node._poses.take_odometry(odometry)  # its stamp is zero: the time of receipt counts
-    pose = node._poses.at(node.now_ns(), 'front_optical')
-    assert pose
-    assert pose.position == pytest.approx((1.0, 0.1, 0.3))
-    assert yaw_pitch_roll(pose.rotation())[0] == pytest.approx(math.pi / 2)
-    declared = node._poses.at(node.now_ns(), 'unknown')
-    assert declared
-    assert declared.position == pytest.approx((10.0, 9.0, 9.0))
-
-
 def test_calibration_of_another_size_is_not_used(graph: Graph) -> None:
     node = graph.active(KeyframeExtractorNode)
     camera = Camera(graph)
@@ -399,17 +334,6 @@ def test_silent_camera_is_stale(graph: Graph) -> None:
         lambda: next((a.status[0] for a in arrays if a.status[0].level == b'\x03'), None), 'STALE'
     )
     assert 'no image for' in status.message
-
-
-def test_clock_that_jumps_back_starts_a_new_stream(graph: Graph) -> None:
-    graph.active(KeyframeExtractorNode)
-    camera = Camera(graph)
-    camera.send(view(1), START_NS + 10 * S)
-    camera.keyframes.wait(1)
-    camera.send(view(1), START_NS)
-    found = camera.keyframes.wait(2)
-    assert [msg.reason for msg in found] == [Keyframe.REASON_FIRST, Keyframe.REASON_FIRST]
-    assert found[1].reference_id == found[1].id
 
 
 def mark(event: int, episode_id: str = 'e7') -> EpisodeMark:
@@ -505,18 +429,6 @@ def test_budget_of_a_recording_is_no_parameter_of_a_stream(graph: Graph) -> None
     result = graph.parameter(node, 'keyframe.budget', 5)
     assert not result.successful
     assert 'undeclared parameter' in result.reason
-
-
-def test_three_rounds_of_the_lifecycle_in_a_namespace(graph: Graph) -> None:
-    node = graph.add(KeyframeExtractorNode, namespace='/robot1')
-    for round_trip in range(3):
-        graph.change(node, CONFIGURE, ACTIVATE)
-        camera = Camera(graph, namespace='/robot1')
-        camera.send(view(round_trip), START_NS)
-        assert camera.keyframes.wait(1)[0].id == 1
-        graph.outsider.destroy_publisher(camera.images)
-        graph.change(node, DEACTIVATE, CLEANUP)
-    assert not [t for t in threading.enumerate() if t.name == 'keyframes']
 
 
 def test_images_without_a_stamp_are_told(graph: Graph) -> None:

@@ -175,16 +175,6 @@ def of_demo(server: ChatServer, tmp_path: Path) -> dict[str, Any]:
     return flat({**started['spatial_reasoner'], 'use_sim_time': False})
 
 
-def test_demo_asks_as_offline(
-    graph: Graph, server: ChatServer, scene: list[SemanticDelta], bag: Path,
-    offline: Callable[..., str],
-) -> None:  # fmt: skip
-    answer, _ = live(graph, server, scene, of_demo(server, bag.parent))
-    assert answer.prompt == offline(server, bag)
-    assert 'Things: ' in answer.prompt
-    assert answer.deltas_merged + answer.deltas_omitted
-
-
 def test_launch_asks_as_offline(
     graph: Graph, server: ChatServer, scene: list[SemanticDelta], bag: Path,
     monkeypatch: pytest.MonkeyPatch, offline: partial[str],

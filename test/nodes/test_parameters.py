@@ -124,17 +124,6 @@ def test_mending_one_value_keeps_the_others_that_were_given(graph: Graph) -> Non
     assert node.get_parameter('nested.count').value == 7
 
 
-def test_array_of_another_type_stops_the_configuration(
-    graph: Graph, capfd: pytest.CaptureFixture[str]
-) -> None:
-    node = graph.add(KeyframeExtractorNode, mount_xyz=['a', 'b', 'c'])
-    assert not graph.try_change(node, CONFIGURE)
-    message = (
-        "not configured: parameter mount_xyz is ('a', 'b', 'c'): expected values of type float"
-    )
-    assert message in capfd.readouterr().err
-
-
 @pytest.mark.parametrize('value', [['a', 'b', 'c'], [True, False, True], 'abc', [1.0, 2.0]])
 def test_array_of_another_type_is_refused_with_a_reply(graph: Graph, value: Any) -> None:
     node = graph.add(KeyframeExtractorNode)

@@ -8,20 +8,17 @@ from typing import Any, TYPE_CHECKING
 
 from action_msgs.msg import GoalStatus
 from embodied_r_msgs.action import Ask
-from embodied_r_msgs.msg import Answer, Keyframe, SemanticDelta
-from embodied_r_msgs.srv import Focus
+from embodied_r_msgs.msg import Answer, SemanticDelta
 from embodied_r_ros.bags.reader import open_bag
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
-from embodied_r_ros.nodes.proposal_gate import ProposalGate
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
 from embodied_r_ros.nodes.topics import robot_remappings
 
 from test.chat_server import ChatServer, Script
-from test.nodes.graph import ACTIVATE, CLEANUP, CONFIGURE, DEACTIVATE, wait_for
+from test.nodes.graph import wait_for
 from test.nodes.test_episode_recorder import Operator
 from test.nodes.test_keyframe_extractor import Camera, view
-from test.nodes.test_proposal_gate import Operator as GateOperator
 
 if TYPE_CHECKING:
     from test.nodes.graph import Graph
@@ -97,18 +94,6 @@ def test_two_robots_do_not_hear_each_other(graph: Graph, tmp_path: Path) -> None
     assert not list((tmp_path / 'robot2').glob('*'))
 
 
-def test_gates_of_two_robots_accept_their_own(graph: Graph) -> None:
-    gates = [GateOperator(graph, robot) for robot in ROBOTS]
-    for gate in gates:
-        gate.hold()
-    assert isinstance(gates[0].node, ProposalGate)
-    gates[0].propose('run-1')
-    gates[1].propose('run-2', x=0.7)
-    assert [msg.id for msg in gates[0].accepted.wait(1)] == ['run-1']
-    assert [msg.values[0].value for msg in gates[1].refused.wait(1)] == ['run-2']
-    assert (gates[0].refused, gates[1].accepted) == ([], [])
-
-
 def test_two_cameras_of_a_robot_are_kept_apart(graph: Graph) -> None:
     names = ('front', 'rear')
     for name in names:
@@ -131,28 +116,3 @@ def test_two_cameras_of_a_robot_are_kept_apart(graph: Graph) -> None:
     kept = [perceiver._worker.keyframe(1, name) for name in names]
     assert [keyframe.camera for keyframe in kept if keyframe] == list(names)
     assert perceiver._worker.keyframe(3, 'rear') is None
-
-
-def test_focus_of_a_robot_is_not_answered_by_the_other(graph: Graph) -> None:
-    for robot in ROBOTS:
-        graph.active(SemanticPerceiver, namespace=robot)
-    request = Focus.Request(question='Is it red?', keyframe_ids=[0], camera='camera')
-    for robot in ROBOTS:
-        assert graph.call(Focus, f'{robot}/focus', request).error == ''
-    assert graph.outsider.count_services('/focus') == 0
-
-
-def test_robot_leaves_and_comes_back_while_the_other_works(graph: Graph) -> None:
-    nodes = [graph.active(KeyframeExtractorNode, namespace=robot) for robot in ROBOTS]
-    cameras = [Camera(graph, namespace=robot) for robot in ROBOTS]
-    now_ns = graph.outsider.get_clock().now().nanoseconds
-    for count in range(3):
-        graph.change(nodes[0], DEACTIVATE, CLEANUP)
-        cameras[1].send(view(count), now_ns + count * 10**9)
-        cameras[1].keyframes.wait(count + 1)
-        graph.change(nodes[0], CONFIGURE, ACTIVATE)
-        wait_for(lambda: cameras[0].images.get_subscription_count() == 1, 'the node again')
-        graph.matched('/robot1/keyframe')
-        cameras[0].send(view(count), now_ns + count * 10**9)
-        cameras[0].keyframes.wait(count + 1)
-    assert all(isinstance(msg, Keyframe) for msg in cameras[0].keyframes)

@@ -2,10 +2,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-import json
 import math
 import threading
-import time
 from typing import Any, TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticArray
@@ -117,37 +115,6 @@ def test_keyframes_become_deltas(graph: Graph) -> None:
     assert second.latency.nanosec > 0
 
 
-def test_several_cameras_are_streams_of_their_own(graph: Graph) -> None:
-    graph.active(SemanticPerceiver, cameras=['front', 'rear'])
-    found = graph.inbox(SemanticDelta, 'semantic_delta')
-    graph.matched('semantic_delta')
-    show(graph, keyframe_with_id(0, 'front'), topic='/front/keyframe')
-    show(graph, keyframe_with_id(0, 'rear'), topic='/rear/keyframe')
-    found.wait(2)
-    assert {(msg.camera, msg.kind) for msg in found} == {('front', 0), ('rear', 0)}
-
-
-def test_slow_perception_coalesces_and_keeps_the_node_responsive(graph: Graph) -> None:
-    perceiver = FakePerceiver()
-    node = with_perceiver(graph, perceiver, worker__in_flight=1, worker__capacity=1)
-    found = graph.inbox(SemanticDelta, 'semantic_delta')
-    graph.matched('semantic_delta')
-    arrays = graph.inbox(DiagnosticArray, '/diagnostics')
-    publisher = show(graph, keyframe_with_id(0))
-    wait_for(lambda: node._worker.stats().in_flight == 1, 'the first keyframe')
-    for index in range(1, 5):
-        publisher.publish(keyframe_to_msg(ROS_MESSAGES, keyframe_with_id(index)))
-    wait_for(lambda: node._worker.stats().submitted == 5, 'the keyframes')
-    start = time.monotonic()
-    arrays.clear()
-    arrays.wait(2)
-    assert time.monotonic() - start < 3
-    perceiver.go.set()
-    found.wait(2)
-    assert [(msg.from_id, msg.to_id, msg.skipped) for msg in found] == [(0, 0, 0), (0, 4, 3)]
-    assert node.report().values['coalesced'] == 3
-
-
 def test_focus_looks_again_without_blocking(graph: Graph) -> None:
     perceiver = FakePerceiver()
     node = with_perceiver(graph, perceiver)
@@ -227,25 +194,6 @@ def test_missing_model_server_fails_the_configuration(
     assert 'not configured: no model server at http://127.0.0.1:9' in capfd.readouterr().err
 
 
-def test_model_that_dies_is_stood_in_for(graph: Graph) -> None:
-    with ChatServer(models=[{'id': 'scripted'}]) as server:
-        node = graph.active(
-            SemanticPerceiver,
-            perceiver='vlm',
-            chat__url=server.url,
-            chat__model='scripted',
-            vlm__retries=0,
-            chat__retries=0,
-        )
-        server.default = Script(status=500)
-        found = graph.inbox(SemanticDelta, 'semantic_delta')
-        graph.matched('semantic_delta')
-        show(graph, keyframe_with_id(0))
-        [delta] = found.wait(1)
-    assert (delta.model.name, delta.model.rung) == ('classical', ModelInfo.RUNG_LOCAL)
-    assert node.report().values['stood_in'] == 1
-
-
 def test_failure_without_a_stand_in_is_said(graph: Graph) -> None:
     with ChatServer(models=[{'id': 'scripted'}]) as server:
         node = graph.active(
@@ -299,19 +247,6 @@ def test_setting_of_the_perceiver_takes_effect_at_configure(graph: Graph) -> Non
     assert found.wait(2)[1].action != 'moved forward 1.5 m'
 
 
-def test_three_rounds_of_the_lifecycle(graph: Graph) -> None:
-    node = graph.add(SemanticPerceiver, namespace='/robot1')
-    found = graph.inbox(SemanticDelta, '/robot1/semantic_delta')
-    for round_trip in range(3):
-        graph.change(node, CONFIGURE, ACTIVATE)
-        graph.matched('/robot1/semantic_delta')
-        publisher = show(graph, keyframe_with_id(0), topic='/robot1/keyframe')
-        assert found.wait(round_trip + 1)[round_trip].kind == SemanticDelta.KIND_FIRST
-        graph.outsider.destroy_publisher(publisher)
-        graph.change(node, DEACTIVATE, CLEANUP)
-    assert not [t for t in threading.enumerate() if t.name.startswith('perception')]
-
-
 def test_a_detector_names_what_the_node_sees(graph: Graph, red_lamps: Path) -> None:
     node = graph.active(SemanticPerceiver, detector__model=str(red_lamps))
     assert node.report().values['model'] == 'detector/red'
@@ -324,37 +259,6 @@ def test_a_detector_names_what_the_node_sees(graph: Graph, red_lamps: Path) -> N
     (delta,) = found.wait(1)
     assert 'red lamp' in {item.label for item in delta.items}
     assert delta.model.digest.startswith('sha256:')
-
-
-def test_a_model_and_a_detector_give_each_thing_once(graph: Graph, red_lamps: Path) -> None:
-    place = {'direction': 'ahead_left', 'height': 'above', 'confidence': 'high'}
-    items = [{'label': label, **place} for label in ('red desk lamp', 'door')]
-    scene = {'summary': 'A room.', 'items': items, 'visible_text': []}
-    with ChatServer(Script((json.dumps(scene),)), models=[{'id': 'scripted'}]) as server:
-        node = graph.active(
-            SemanticPerceiver,
-            perceiver='fused',
-            chat__url=server.url,
-            chat__model='scripted',
-            detector__model=str(red_lamps),
-        )
-        assert node.report().values['model'] == 'scripted + detector/red'
-        found = graph.inbox(SemanticDelta, 'semantic_delta')
-        graph.matched('semantic_delta')
-        image = view(7).copy()
-        height, width = image.shape[:2]
-        image[height // 4 : height // 2, width // 4 : width // 2] = (0, 0, 255)
-        show(graph, replace(keyframe_with_id(0), image=encode_image(image, 95)))
-        (delta,) = found.wait(1)
-        labels = [item.label for item in delta.items]
-        assert labels[:2] == ['red desk lamp', 'door']
-        assert delta.items[0].size_rad > 0  # the detector's, which the model does not give
-        assert delta.model.name == 'scripted + detector/red'
-        server.default = Script(status=500)
-        show(graph, replace(keyframe_with_id(1), image=encode_image(image, 95)))
-        (_, stood_in) = found.wait(2)
-    assert 'red lamp' in {item.label for item in stood_in.items}
-    assert (stood_in.model.name, stood_in.model.rung) == ('detector/red', ModelInfo.RUNG_LOCAL)
 
 
 def test_a_detector_that_was_asked_for_must_be_there(

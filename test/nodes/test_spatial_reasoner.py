@@ -8,7 +8,6 @@ import time
 from typing import Any, TYPE_CHECKING
 
 from action_msgs.msg import GoalStatus
-from builtin_interfaces.msg import Time
 from embodied_r_msgs.action import Ask, PredictKeypoint
 from embodied_r_msgs.msg import Answer, EpisodeMark, FocusText, KeypointProposal, SemanticDelta
 from embodied_r_msgs.srv import (
@@ -32,7 +31,6 @@ import pytest
 from rclpy.action import ActionServer
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.task import Future
-from rosgraph_msgs.msg import Clock
 from std_srvs.srv import Trigger
 
 from test.chat_server import ChatServer, Script
@@ -191,22 +189,6 @@ def test_cancel_service_ends_goals_and_requests_as_cancelled(asker: Asker) -> No
     assert asker.graph.result(once).termination_reason == 'cancelled'
 
 
-def test_deadline_ends_the_generation(asker: Asker) -> None:
-    asker.see('New: red tall object.')
-    asker.server.default = HANGING
-    start = time.monotonic()
-    status, result = asker.ask(deadline_s=0.3)
-    assert time.monotonic() - start < 5
-    assert status == GoalStatus.STATUS_ABORTED
-    assert (result.error_code, result.termination_reason) == (
-        Ask.Result.ERROR_DEADLINE,
-        'deadline',
-    )
-    assert result.answer.freshness == Answer.FRESHNESS_REFUSED
-    assert asker.server.wait_for(lambda server: server.disconnects == 1)
-    assert asker.answers.wait(1)[0].freshness == Answer.FRESHNESS_REFUSED
-
-
 @pytest.mark.parametrize('limit', ['deadline_s', 'max_age_s'])
 def test_limit_that_is_no_time_is_refused_by_name(asker: Asker, limit: str) -> None:
     asker.see('New: red tall object.')
@@ -259,14 +241,6 @@ def test_dead_model_server_is_an_error_and_a_diagnostic(asker: Asker) -> None:
     assert asker.node.report().message == 'ready'
 
 
-def test_unreadable_completion_is_an_error(asker: Asker) -> None:
-    asker.see('New: red tall object.')
-    asker.server.default = Script(('I would say so',))
-    _, result = asker.ask()
-    assert result.error_code == Ask.Result.ERROR_FORMAT
-    assert result.answer.completion == 'I would say so'
-
-
 def test_half_of_a_surrogate_pair_from_the_model_is_survived(asker: Asker) -> None:
     asker.see('New: red tall object.')
     content = r'<think>x \ud800</think><answer>B</answer>'
@@ -289,17 +263,6 @@ def test_answer_that_cannot_be_published_ends_its_request(
     wait_for(lambda: not asker.node._queue.pending(), 'an empty line')
 
 
-def test_full_line_is_busy(graph: Graph, server: ChatServer) -> None:
-    asker = Asker(graph, server, queue__in_line=1).start()
-    asker.see('New: red tall object.')
-    server.default = HANGING
-    asker.goal()
-    asker.goal()
-    status, result = asker.ask()
-    assert status == GoalStatus.STATUS_ABORTED
-    assert result.error_code == Ask.Result.ERROR_BUSY
-
-
 def test_request_does_not_block_the_node(asker: Asker) -> None:
     asker.see('New: red tall object.')
     asker.server.default = HANGING
@@ -312,13 +275,6 @@ def test_request_does_not_block_the_node(asker: Asker) -> None:
     assert not once.done()
     asker.graph.call(Trigger, '/cancel_ask', Trigger.Request())
     assert asker.graph.result(once).termination_reason == 'cancelled'
-
-
-def test_request_is_answered_like_a_goal(asker: Asker) -> None:
-    asker.see('New: red tall object.')
-    response = asker.graph.call(AskOnce, '/ask_once', AskOnce.Request(**WHERE))
-    assert (response.error_code, response.termination_reason) == (0, 'completed')
-    assert response.answer.text == 'right'
 
 
 def test_deactivation_ends_goals_with_the_reason(asker: Asker) -> None:
@@ -371,31 +327,6 @@ def test_episode_forgets_what_was_before_and_names_the_answer(asker: Asker) -> N
     _, result = asker.ask()
     assert result.answer.episode_id == 'e1'
     assert 'red tall' not in result.answer.prompt
-
-
-def test_camera_that_hears_no_marks_is_seen_in_an_episode(asker: Asker) -> None:
-    marks = asker.graph.publisher(EpisodeMark, '/episode_mark', topics.LATCHED)
-    start = EpisodeMark(episode_id='e1', event=EpisodeMark.EVENT_START)
-    start.header.stamp = stamp_to_msg(ROS_MESSAGES, asker.node.now_ns())
-    marks.publish(start)
-    wait_for(lambda: asker.node._memory.episode_id == 'e1', 'the mark')
-    asker.see('New: blue round object.', age_s=60.0)
-    assert asker.ask()[1].error_code == Ask.Result.ERROR_NO_OBSERVATION
-    asker.see('New: red tall object.', age_s=0.0)
-    _, result = asker.ask()
-    assert (result.error_code, result.answer.episode_id) == (0, 'e1')
-
-
-def test_memory_is_reset_by_a_backward_jump_of_the_clock(graph: Graph, server: ChatServer) -> None:
-    asker = Asker(graph, server, use_sim_time=True).start()
-    clock = graph.publisher(Clock, '/clock', 1)
-    clock.publish(Clock(clock=Time(sec=100)))
-    wait_for(lambda: asker.node.now_ns() == 100_000_000_000, 'the time')
-    asker.see('New: red tall object.', age_s=1.0)
-    _, result = asker.ask()
-    assert (result.answer.observation_stamp.sec, result.answer.freshness) == (99, 0)
-    clock.publish(Clock(clock=Time(sec=10)))
-    wait_for(lambda: not asker.node._memory.deltas(), 'an empty memory')
 
 
 def test_answer_ids_are_unique(asker: Asker) -> None:
@@ -519,14 +450,6 @@ def test_keypoint_is_chosen_between_candidates(asker: Asker) -> None:
     assert answer.id == proposal.id
 
 
-def test_keypoint_without_candidates_is_refused(asker: Asker) -> None:
-    asker.see('New: red tall object.')
-    request = PredictKeypointOnce.Request(task='Pick the cup.', frame_id='table')
-    response = asker.graph.call(PredictKeypointOnce, '/predict_keypoint_once', request)
-    assert response.error_code == PredictKeypoint.Result.ERROR_NO_CANDIDATES
-    assert response.termination_reason == 'refused'
-
-
 def keypoint(asker: Asker, **fields: Any) -> tuple[int, Any]:
     """Ask for a keypoint and wait for the status and result."""
     goal = PredictKeypoint.Goal(**{**CANDIDATES, **fields})
@@ -581,15 +504,6 @@ def test_keypoint_that_is_not_proposed_ends_aborted_with_its_reason(
     assert (status, result.error_code) == (GoalStatus.STATUS_ABORTED, code)
     assert result.error_msg
     assert is_no_proposal(result.proposal)
-
-
-def test_unknown_is_an_answer(asker: Asker) -> None:
-    asker.see('New: red tall object.')
-    asker.server.default = UNKNOWN
-    status, result = asker.ask()
-    assert (status, result.error_code) == (GoalStatus.STATUS_SUCCEEDED, 0)
-    assert (result.answer.kind, result.answer.option_index) == (Answer.KIND_UNKNOWN, -1)
-    assert result.answer.freshness == Answer.FRESHNESS_FRESH
 
 
 @pytest.mark.parametrize('part', ['question', 'answer'])

@@ -117,12 +117,6 @@ def test_another_file_is_refused(way: str, expected: str, publisher: str, tmp_pa
     assert kept.read_bytes() == b'the one of before'
 
 
-def test_a_publisher_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match='cannot be downloaded'):
-        fetch(ENTRY, tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_local_file_is_taken_where_there_is_no_network(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match='without a network get the file elsewhere and give its'):
         fetch(ENTRY, tmp_path)

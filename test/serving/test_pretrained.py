@@ -25,7 +25,6 @@ import pytest
 pytest.importorskip('torch')
 pytest.importorskip('trl')
 
-from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.core.chat.client import HttpChatClient
 from embodied_r_ros.core.chat.connection import ImagesRefusedError, RefusedError, request_body
@@ -39,7 +38,6 @@ from embodied_r_ros.core.types.deltas import DeltaKind, SemanticDelta
 from embodied_r_ros.core.types.images import encode_image
 from embodied_r_ros.data.questions.row import write_rows
 from embodied_r_ros.serving.profiles import load_profile
-from embodied_r_ros.serving.served import served_model
 from embodied_r_ros.serving.servers import ModelServers
 import httpx
 import numpy as np
@@ -242,12 +240,6 @@ class TestLlamaServer:
 
 
 class TestFolder:
-    def test_is_served_by_transformers(self, folder: Path) -> None:
-        with served_model(str(folder)) as chat:
-            code, lines = ask(chat.url)
-        assert code in {0, 1}
-        assert code == 0 or 'embodied-r: failed: ' in '\n'.join(lines[-3:])
-
     def test_is_trained_and_promoted(self, folder: Path, rows: Path, tmp_path: Path) -> None:
         common = ['--model', str(folder), '--rows', str(rows), *STEP]
         run('-m', 'training.sft', *common, '--output_dir', str(tmp_path / 'sft'))
@@ -264,22 +256,3 @@ class TestFolder:
         command += ['--cache', 'none', '--min-gain', '-1', '--min-format', '0']
         assert promote.main([*command, '--max-unknown-loss', '1']) == 0
         assert (tmp_path / 'slot' / 'manifest.json').exists()
-
-
-def test_replies_of_a_template_that_opens_the_thought(folder: Path, rows: Path) -> None:
-    template = folder / 'chat_template.jinja'
-    text = template.read_text()
-    try:
-        template.write_text(text.replace("assistant\n'", "assistant\n<think>\n'"))
-        command = ['--rows', str(rows), '--split', 'test', '--limit', '1', '--max-tokens', '16']
-        command += ['--model', str(folder), '--judge', 'none', '--cache', 'none']
-        assert evaluate.main(command) == 0
-    finally:
-        template.write_text(text)
-
-
-def test_command_line_knows_a_server_by_url_and_model(llama: HttpChatClient) -> None:
-    model = llama.info(60).name
-    source = str(shared_path('samples', 'indoor', 'episode_00000'))
-    named = f'{url_of(llama)}#{model}'
-    assert main(['ask', source, QUESTION, '--model', named, '--max-tokens', '40']) in {0, 1}

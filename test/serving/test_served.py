@@ -12,7 +12,7 @@ import time
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.common.errors import ConfigError, ModelError
+from embodied_r_ros.common.errors import ModelError
 from embodied_r_ros.common.files import shared_path, user_folder
 from embodied_r_ros.serving.served import end_warm_servers, served_reasoner
 from embodied_r_ros.serving.servers import default_log_dir
@@ -155,11 +155,6 @@ class TestWithoutAModel:
         with pytest.raises(ModelError, match='CUDA out of memory'):
             use(profile)
         assert states() == []
-
-    def test_that_cannot_be_served_is_told_at_once(self, tmp_path: Path) -> None:
-        profile = write_profile(tmp_path, model='m', command=['no-such-program'])
-        with pytest.raises(ConfigError, match='no-such-program is not installed'):
-            use(profile)
 
     def test_of_which_nothing_is_to_stay_ends_with_its_use(
         self, program: Path, tmp_path: Path

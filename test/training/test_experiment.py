@@ -137,7 +137,6 @@ def test_model_that_was_cut_off_while_it_was_saved_is_trained_again(
     [
         ({'modles': {}}, "did you mean 'models'"),
         ({'models': {}, 'rows': {'a': 'b'}}, 'models is empty'),
-        ({'models': ['a'], 'rows': {'a': 'b'}}, 'expected names with values'),
         ({'models': {'a': 3}, 'rows': {'a': 'b'}}, 'models.a is 3'),
         ({'models': {'a': 'x'}, 'rows': {'a': 'none.jsonl'}}, 'none.jsonl'),
         ({**ONE_MODEL, 'seeds': {'a': []}}, 'seeds.a is empty'),

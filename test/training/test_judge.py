@@ -22,7 +22,6 @@ from training.eval.judging import (
     judge_of,
     JudgeCase,
     NONE_OF_THESE,
-    Panel,
     ServerJudge,
     without_letters,
 )
@@ -131,10 +130,9 @@ def test_long_reasoning_is_read_at_both_ends() -> None:
 def test_a_judge_is_a_server_or_nobody(tmp_path: Path) -> None:
     assert judge_of([]) is judge_of(['none']) is None
     assert isinstance(judge_of(['http://127.0.0.1:1']), ServerJudge)
-    assert isinstance(judge_of(['http://127.0.0.1:1', 'http://127.0.0.1:2']), Panel)
     with pytest.raises(InputError, match='is no URL: serve it'):
         judge_of([str(tmp_path)])
-    with pytest.raises(InputError, match='none stands beside 1 others'):
+    with pytest.raises(InputError, match='2 judges are named: expected one, or none'):
         judge_identity(['none', 'http://127.0.0.1:1'])
 
 
@@ -167,8 +165,3 @@ def test_server_judge_leaves_out_what_has_no_probability() -> None:
 def test_server_judge_that_fails_says_why(script: Script, complaint: str) -> None:
     with ChatServer(default=script) as server, pytest.raises(ModelError, match=complaint):
         ServerJudge(server.url).conclusions([CASE])
-
-
-def test_panel_needs_a_majority() -> None:
-    panel = Panel((Says('left'), Says('left', 'right'), Says('right', 'unknown')))
-    assert panel.conclusions([CASE, CASE]) == ['left', NONE_OF_THESE]

@@ -64,10 +64,10 @@ def manifest(tmp_path: Path) -> Any:
 def test_candidate_that_passes_is_signed_off_and_taken_back(
     words: list[str], tmp_path: Path
 ) -> None:
-    signed = ['--judge', 'none', '--by', 'ann', '--date', '2026-11-21']
+    signed = ['--judge', 'none', '--by', 'ann']
     assert promote.main([*words, *signed]) == 0
     record = manifest(tmp_path)
-    assert (record['date'], record['signed_off_by']) == ('2026-11-21', 'ann')
+    assert (bool(record['date']), record['signed_off_by']) == (True, 'ann')
     assert record['digest'] == model_digest(tmp_path / 'strong')
     assert record['comparison']['first']['model'] == str(tmp_path / 'weak')
     assert len(record['rows']['sha256']) == 64

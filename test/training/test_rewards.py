@@ -71,7 +71,6 @@ def reply_text(think: str, answer: str) -> str:
     ('text', 'form', 'accuracy', 'consistency'),
     [
         (reply_text('So left.', 'A'), 1, 1, 1),
-        (reply_text('So left.', 'a'), 1, 1, 1),
         (reply_text('So left.', '[[A]]'), 1, 1, 1),
         (reply_text('So left.', 'left'), 1, 1, 1),
         (reply_text('So right.', 'A'), 1, 1, 0),  # injected inconsistency
@@ -84,7 +83,6 @@ def reply_text(think: str, answer: str) -> str:
         ('<answer>A</answer>', 0, 1, 0),
         ('So left. <answer>A</answer>', 0, 1, 0),
         (reply_text('So left.', 'A') + '<answer>A</answer>', 0, 0, 0),
-        ('So left. A', 0, 1, 0),
         ('So left or right.', 0, 0, 0),
         ('', 0, 0, 0),
     ],

@@ -229,21 +229,6 @@ def test_judge_is_not_looked_for_where_no_row_needs_one(words: list[str], tmp_pa
     assert rollouts.main([*words, '--split', 'test', '--judge', 'http://127.0.0.1:9']) == 1
 
 
-def test_free_texts_of_another_judge_are_not_gone_on_with(
-    asks: list[str], judge: ChatServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As a file of before is not, which had none."""
-    assert rollouts.main([*asks, '--judge', 'none']) == 0
-    before = (tmp_path / 'samples.jsonl').read_bytes()
-    capsys.readouterr()
-    assert rollouts.main([*asks, '--judge', judge.url]) == 2
-    told = f"has samples of another origin (judge None, not ['{judge.url} wise '])"
-    assert told in capsys.readouterr().err
-    assert (tmp_path / 'samples.jsonl').read_bytes() == before
-    assert rollouts.main([*asks, '--judge', 'none']) == 0
-    assert (tmp_path / 'samples.jsonl').read_bytes() == before
-
-
 @pytest.mark.parametrize(
     ('split', 'told'),
     [

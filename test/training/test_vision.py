@@ -147,11 +147,6 @@ def test_rows_of_an_episode_with_keyframes_alone_show_those(tmp_path: Path) -> N
         assert shown.shape == (240, 320, 3)
 
 
-def test_a_language_model_has_no_processor_for_images(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match='has no processor for images'):
-        load_processor(tmp_path, 0)
-
-
 def test_without_a_judge_consistency_cannot_count(folder: Path) -> None:
     arguments, config = arguments_of(folder, '--stages', '1 x 1:1:1')
     with pytest.raises(InputError, match='name a judge, or give it weight 0'):
@@ -255,35 +250,6 @@ def test_a_vision_model_is_compared_with_one_that_is_told(
     cells = json.loads((tmp_path / 'out' / 'report.json').read_text())['cells']
     assert [cell['n'] for cell in cells] == [3, 3]
     assert cells[1]['against_first']['difference'] == 0  # of random weights, both
-
-
-@pytest.mark.slow
-def test_a_small_vision_language_model_is_trained_on_images(
-    folder: Path, eyes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arguments, config = arguments_of(
-        folder, '--model', str(eyes), '--output_dir', str(tmp_path / 'out'),
-        '--use_vllm', 'false', '--max_steps', '2',
-        '--model_init_kwargs', '{}', '--gradient_checkpointing', 'false', '--save_steps', '2',
-        '--per_device_train_batch_size', '4', '--gradient_accumulation_steps', '1',
-        '--steps_per_generation', '1', '--num_generations', '4', '--max_completion_length', '8',
-        '--eval_strategy', 'no', '--report_to', 'none', '--log_completions', 'false',
-        '--lora_rank', '0', '--threads', '1', '--learning_rate', '1e-2',
-        '--mask_truncated_completions', 'false',
-    )  # fmt: skip
-    seen: list[Any] = []
-    generate = GRPOTrainer._generate_single_turn
-
-    def watch_call(self: Any, prompt_ids: Any, images: Any, *rest: Any, **more: Any) -> Any:
-        seen.append(images)
-        return generate(self, prompt_ids, images, *rest, **more)
-
-    monkeypatch.setattr(GRPOTrainer, '_generate_single_turn', watch_call)
-    grpo.train(arguments, config)
-    assert len(seen) == 2
-    assert all(image[0].size == (320, 240) for images in seen for image in images)
-    weights = load_file(tmp_path / 'out' / 'model.safetensors')
-    assert all(torch.isfinite(value).all() for value in weights.values())
 
 
 SIZES_PX = ((84, 84), (56, 112), (140, 56))  # heights and widths

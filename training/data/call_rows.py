@@ -23,13 +23,13 @@ from embodied_r_ros.core.types.deltas import (
     SemanticDelta,
 )
 from embodied_r_ros.core.types.geometry import wrap_angle_rad
-from embodied_r_ros.core.types.landmarks import SceneMap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from embodied_r_ros.core.reasoning.reading import Call
+    from embodied_r_ros.core.types.landmarks import SceneMap
 
 NOT_LEARNED = -100  # label of a token of a prompt
 _SAME = 0.02  # by which share two numbers may differ
@@ -140,17 +140,5 @@ def call_examples(
 
 def write_call_rows(path: Path, rows: Sequence[CallRow]) -> None:
     """Write rows as `read_call_rows` reads them."""
-    write_lines(path, map(asdict, rows))
-
-
-def write_lines(path: Path, values: Iterable[dict[str, Any]]) -> None:
-    """Write plain JSON values, a line each."""
-    lines = (json.dumps(value, separators=(',', ':')) + '\n' for value in values)
+    lines = (json.dumps(asdict(row), separators=(',', ':')) + '\n' for row in rows)
     write_whole(path, gzip.compress(''.join(lines).encode()))
-
-
-def read_scenes(folder: Path) -> dict[str, SceneMap]:
-    """The maps of the scenes, by their names."""
-    with gzip.open(folder / 'scenes.jsonl.gz', 'rt', encoding='utf-8') as file:
-        values = map(json.loads, file)
-        return {value['scene']: SceneMap.from_json(value['map']) for value in values}

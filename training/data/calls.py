@@ -3,7 +3,7 @@
 
 A row asks about a random room, and its label is the calls that read the question, in the compact
 form of `reasoning.calls`. Some questions are those of `random_maps` in other words, the rest are
-put together at random from wordings/calls.yaml, with openers, typing errors and two questions
+put together at random from reasoning/sentences.yaml, with openers, typing errors and two questions
 in one. A label counts where its calls give the row's solution; the others are left out and
 counted.
 """
@@ -30,7 +30,6 @@ from embodied_r_ros.core.scene.sightings import LabelParts
 from embodied_r_ros.core.scene.tools import START
 from embodied_r_ros.core.types.answers import UNKNOWN
 from embodied_r_ros.core.types.things import (
-    is_held_out_name,
     named_things,
     near_misses,
     other_names,
@@ -41,7 +40,6 @@ from embodied_r_ros.core.types.vocabulary import COLOURS, item_label, SHAPES
 from embodied_r_ros.data.questions.coverage import Coverage
 from embodied_r_ros.data.questions.derive import QuestionsConfig
 from embodied_r_ros.data.questions.map_rows import names_for, rows_of_map_moment
-from embodied_r_ros.data.questions.splits import split_of
 from embodied_r_ros.data.questions.wordings import (
     FOREIGN,
     MAP_WORDINGS,
@@ -49,13 +47,7 @@ from embodied_r_ros.data.questions.wordings import (
     wording_pattern,
 )
 
-from training.data.call_rows import (
-    CallRow,
-    outcome_of,
-    scene_of,
-    write_call_rows,
-    write_lines,
-)
+from training.data.call_rows import CallRow, outcome_of, scene_of, write_call_rows
 from training.data.random_maps import random_map_moment
 from training.run.command import run_command
 
@@ -69,9 +61,6 @@ if TYPE_CHECKING:
 
 _WORDINGS = Path(__file__).parents[1] / 'wordings'
 _FILE = read_yaml(_WORDINGS / 'calls.yaml')
-_HELD_OUT_SHARE = 0.15  # of the wordings of a call
-_TRAINED = ('household', 'idioms', 'second_language')
-_HELD_OUT = ('survey', 'fresh')
 _OF_ROOM = 64  # questions put together at random about each room
 _ABSENT, _UNANSWERABLE, _TWO, _SYNONYM = 0.12, 0.07, 0.08, 0.25  # shares
 _LOWER, _UNMARKED, _MISTYPED, _OPENED, _CLOSED = 0.5, 0.4, 0.15, 0.2, 0.1
@@ -79,7 +68,6 @@ _OF_PEOPLE = 0.5  # share of these that people asked
 _FOREIGN_KEPT = 0.35  # share of the questions of kinds that no tool answers
 _COLOURED, _NAMED = 0.5, 0.2  # share of rooms, and of these such with names
 _OPTIONAL = 0.3  # share of the questions put together that have options, where there are some
-_OF_TEST_ROOM = 12
 _SHORTEST = 4  # letters of a word that is mistyped
 _ALIKE = 0.6  # share of the absent things that are like one that is there
 _STOP = re.compile(r'^go forward until (?:past )?(?:the )?', re.IGNORECASE)
@@ -94,23 +82,6 @@ PEOPLE_WORDS['unknown()'] += tuple(  # of tools that the compact form has not
 )
 OPENERS, CLOSERS, JOINTS = (tuple(_FILE[name]) for name in ('openers', 'closers', 'joints'))
 YES_NO = (('yes', 'no'), ('no', 'yes'), ('yes', 'no', 'unknown'))
-
-
-def held_out(call: str) -> tuple[str, ...]:
-    """The wordings of a call that no training reads."""
-    words = CALL_WORDS[call]
-    return (
-        words[len(words) - max(1, round(_HELD_OUT_SHARE * len(words))) :] if len(words) > 2 else ()
-    )
-
-
-def for_training(call: str) -> tuple[str, ...]:
-    """The wordings of a call for training."""
-    return CALL_WORDS[call][: len(CALL_WORDS[call]) - len(held_out(call))]
-
-
-def _for_test(call: str) -> tuple[str, ...]:
-    return held_out(call) or for_training(call)
 
 
 def _weight(call: str) -> float:
@@ -204,26 +175,23 @@ def route_stops(steps_text: str) -> list[str]:
     return [_STOP.sub('', step.strip(' .')) for step in steps if not step.startswith('[')]
 
 
-class _Writer:
-    """Writes the rows of rooms."""
+class CallWriter:
+    """Writes the rows of random rooms."""
 
     def __init__(self, seed: int) -> None:
+        """Take the seed of rooms and questions."""
         self.seed = seed
         self.left_out: Counter[str] = Counter()
-        self._wordings: dict[str, dict[str, list[str]]] = {
-            name: read_yaml(_WORDINGS / f'{name}.yaml')
-            for name in (*_TRAINED, *_HELD_OUT, 'patterns')
-        }
+        self._names = names_for('train')
+        self._wordings: dict[str, list[str]] = read_yaml(_WORDINGS / 'household.yaml')
         without = read_yaml(_WORDINGS / 'without_answer.yaml')
-        self._foreign = [each for texts in without.values() for each in texts.items()]
+        self._foreign = [*FOREIGN[False], *UNKNOWN_PROPERTIES[False]]
+        self._foreign += [each for texts in without.values() for each in texts.items()]
 
-    def rows_of_room(self, number: int, split: str) -> tuple[SceneMap, list[CallRow]]:
+    def rows_of_room(self, number: int) -> tuple[SceneMap, list[CallRow]]:
         """The map of a room, and its rows."""
         rng = Random(f'calls:{self.seed}:{number}')
-        held = tuple(name for name in named_things() if is_held_out_name(name))
-        mixed = (*held, *names_for('train')[number % 3 :: 3])
-        names = mixed if split == 'test' and number % 2 else names_for('train')
-        moment = random_map_moment(f'calls:{self.seed}:{number}', names)
+        moment = random_map_moment(f'calls:{self.seed}:{number}', self._names)
         if rng.random() < _COLOURED:
             moment = _coloured(moment, rng)
         scene = scene_of(moment.scene)
@@ -231,14 +199,14 @@ class _Writer:
         config = QuestionsConfig(moments=1, seed=self.seed, maps=True)
         drafts = []
         for row in rows_of_map_moment(moment, own, config, Coverage()):
-            drafts.append(self._reworded(row, split, scene, rng))
+            drafts.append(self._reworded(row, scene, rng))
         for _ in range(_OF_ROOM):
-            drafts.append(self._composed(split, scene, names, rng))
-        rows = [self._checked(draft, own, split, scene) for draft in drafts if draft]
+            drafts.append(self._composed(scene, rng))
+        rows = [self._checked(draft, own, scene) for draft in drafts if draft]
         unique = {(row.question, row.options): row for row in rows if row}
         return moment.scene, list(unique.values())
 
-    def _checked(self, draft: _Draft, own: str, split: str, scene: Scene) -> CallRow | None:
+    def _checked(self, draft: _Draft, own: str, scene: Scene) -> CallRow | None:
         """The row of a draft; None: its calls do not give its solution."""
         calls = parse_calls(draft.call, scene.labels)
         outcome = outcome_of(draft.question, draft.options, scene, calls)
@@ -246,10 +214,10 @@ class _Writer:
         if calls is None or (is_unread and not draft.may_be_unread) or not draft.fits(outcome):
             self.left_out[draft.kind] += 1
             return None
-        return CallRow(own, split, draft.kind, draft.question, draft.options, scene.labels,
+        return CallRow(own, 'train', draft.kind, draft.question, draft.options, scene.labels,
                        draft.call, outcome)  # fmt: skip
 
-    def _reworded(self, row: Row, split: str, scene: Scene, rng: Random) -> _Draft | None:
+    def _reworded(self, row: Row, scene: Scene, rng: Random) -> _Draft | None:
         """A row of a map in other words, and its call."""
         kind_words = kind_and_words(row.question)
         if kind_words is None:
@@ -264,21 +232,14 @@ class _Writer:
         for slot in ('item', 'a', 'b', 'reference', 'at', 'facing'):
             if slot in spoken:
                 spoken[slot] = _spoken(spoken[slot], scene, rng)
-        question = self._worded(kind, spoken, row.question, split, rng)
+        question = self._worded(kind, spoken, row.question, rng)
         question = question if kind == 'route_planning' else _noisy(question, rng, 0.5)
         return _Draft(kind, question, row.options, format_calls([call]), row.solution_text())
 
-    def _worded(self, kind: str, words: _Words, own: str, split: str, rng: Random) -> str:
-        """A question of a kind in words of its split."""
-        if split == 'test':
-            lists = [self._wordings[name].get(kind, ()) for name in _HELD_OUT]
-            texts = [MAP_WORDINGS[kind][-1], *(text for each in lists for text in each)]
-        else:
-            lists = [self._wordings[name].get(kind, ()) for name in _TRAINED]
-            texts = list(rng.choice([each for each in lists if each] or [()]))
-            if rng.random() < 0.35 or not texts:
-                more = self._wordings['patterns'].get(kind, ())
-                texts = [*MAP_WORDINGS[kind][:-1], *(expand_pattern(t, rng) for t in more)]
+    def _worded(self, kind: str, words: _Words, own: str, rng: Random) -> str:
+        """A question of a kind in other words, of the list as often as the package's own."""
+        lists = [texts for texts in (self._wordings.get(kind), MAP_WORDINGS[kind][:-1]) if texts]
+        texts = rng.choice(lists)
         fitting = [text for text in texts if set(re.findall(r'\{(\w+)\}', text)) == set(words)]
         if not fitting:
             return own
@@ -287,20 +248,15 @@ class _Writer:
             text = text.replace(f'{{{name}}}', word)
         return text
 
-    def _composed(
-        self, split: str, scene: Scene, names: Sequence[str], rng: Random
-    ) -> _Draft | None:
+    def _composed(self, scene: Scene, rng: Random) -> _Draft | None:
         """A question that is put together at random."""
         if rng.random() < _UNANSWERABLE:
-            return self._unanswerable(split, scene, names, rng)
-        if split != 'test' and rng.random() < _OF_PEOPLE:
-            question, call, options = self._one(PEOPLE_WORDS, scene, names, rng)
+            return self._unanswerable(scene, rng)
+        if rng.random() < _OF_PEOPLE:
+            question, call, options = self._one(PEOPLE_WORDS, scene, rng)
             return _Draft('people', _noisy(question, rng, 0.5), options, call, is_given=True)
-        words = {
-            call: (for_training if split != 'test' else _for_test)(call) for call in CALL_WORDS
-        }
         count = 1 + (rng.random() < _TWO)
-        drafts = [self._one(words, scene, names, rng) for _ in range(count)]
+        drafts = [self._one(CALL_WORDS, scene, rng) for _ in range(count)]
         call = ' + '.join(draft[1].strip() for draft in drafts)
         options = drafts[0][2] if len(drafts) == 1 else ()
         if len(drafts) > 1 and 'unknown()' in call:
@@ -312,11 +268,7 @@ class _Writer:
         return _Draft(kind, _noisy(question, rng, 1.0), options, f' {call}')
 
     def _one(
-        self,
-        words: dict[str, tuple[str, ...]],
-        scene: Scene,
-        names: Sequence[str],
-        rng: Random,
+        self, words: dict[str, tuple[str, ...]], scene: Scene, rng: Random
     ) -> tuple[str, str, tuple[str, ...]]:
         """Words, calls and options of one question."""
         is_of_people = words is PEOPLE_WORDS
@@ -327,7 +279,7 @@ class _Writer:
         spoken_names = []
         for slot, label in zip(slots, _labels_for(slots, scene, rng), strict=False):
             if rng.random() < _ABSENT:
-                name = spoken = _absent(label, scene, names, rng)
+                name = spoken = _absent(label, scene, self._names, rng)
             else:
                 name, spoken = _name_and_words(label, scene, rng)
             spoken_names.append(spoken)
@@ -342,13 +294,10 @@ class _Writer:
         options = _options(kind, text, spoken_names, rng) if rng.random() < _OPTIONAL else ()
         return ' '.join(text.split()), f' {call}', options
 
-    def _unanswerable(self, split: str, scene: Scene, names: Sequence[str], rng: Random) -> _Draft:
-        """A question that nothing answers, of texts held out or not."""
-        is_test = split == 'test'
-        texts = [*FOREIGN[is_test], *UNKNOWN_PROPERTIES[is_test]]
-        texts += [pair for pair in self._foreign if (len(pair[0]) % 7 == 0) == is_test]
-        text, options = rng.choice(texts)
-        text = text.replace('{item}', rng.choice(scene.labels or tuple(names)))
+    def _unanswerable(self, scene: Scene, rng: Random) -> _Draft:
+        """A question that nothing answers."""
+        text, options = rng.choice(self._foreign)
+        text = text.replace('{item}', rng.choice(scene.labels or self._names))
         kept = tuple(options) if rng.random() < 0.4 else ()
         return _Draft('unanswerable', _noisy(text, rng, 0.6), kept, ' unknown()')
 
@@ -494,42 +443,32 @@ def _mistyped(text: str, rng: Random) -> str:
     return ' '.join(words)
 
 
-def write_calls(folder: Path, train: int, test: int, seed: int) -> Counter[str]:
-    """Write `scenes.jsonl.gz`, `train.jsonl.gz` and `test.jsonl.gz`; returns what was left out."""
+def write_calls(folder: Path, count: int, seed: int) -> Counter[str]:
+    """Write so many rows as `train.jsonl.gz`; returns what was left out, by kind."""
     folder.mkdir(parents=True, exist_ok=True)
-    writer = _Writer(seed)
-    wanted = {'train': train, 'test': test}
-    rows: dict[str, list[CallRow]] = {'train': [], 'test': []}
-    config = QuestionsConfig(seed=seed, test_share=min(0.5, max(0.05, 5 * test / (train + test))))
-    scenes, number = [], 0
-    while any(len(rows[split]) < wanted[split] for split in wanted):
-        split = split_of(f'calls-{seed}-{number}', config)
-        split = 'test' if split == 'test' else 'train'
-        if len(rows[split]) < wanted[split]:
-            place, own = writer.rows_of_room(number, split)
-            rows[split] += own[:: max(1, len(own) // _OF_TEST_ROOM)] if split == 'test' else own
-            scenes.append({'scene': f'room-{seed}-{number}', 'map': place.to_json()})
+    writer = CallWriter(seed)
+    rows: list[CallRow] = []
+    number = 0
+    while len(rows) < count:
+        rows += writer.rows_of_room(number)[1]
         number += 1
-    write_lines(folder / 'scenes.jsonl.gz', scenes)
-    for split, count in wanted.items():
-        Random(seed).shuffle(rows[split])
-        write_call_rows(folder / f'{split}.jsonl.gz', rows[split][:count])
+    Random(seed).shuffle(rows)
+    write_call_rows(folder / 'train.jsonl.gz', rows[:count])
     return writer.left_out
 
 
 def _run(args: argparse.Namespace) -> int:
-    left_out = write_calls(args.out, args.train, args.test, args.seed)
+    left_out = write_calls(args.out, args.train, args.seed)
     for kind, count in left_out.most_common():
         sys.stderr.write(f'{count:6} left out: {kind}\n')
     return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write rows and scenes; what was left out goes to stderr."""
+    """Write rows; what was left out goes to stderr."""
     parser = argparse.ArgumentParser(prog='training.data.calls', description=__doc__)
     parser.add_argument('--out', type=Path, required=True, metavar='FOLDER')
     parser.add_argument('--train', type=int, default=20_000, help='rows (default: %(default)s)')
-    parser.add_argument('--test', type=int, default=1000, help='rows (default: %(default)s)')
     parser.add_argument('--seed', type=int, default=0)
     return run_command(parser, _run, arguments)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class GrpoArguments(AskingArguments):
     """What to train, on what, and how it is rewarded."""
 
-    judge: list[str] = field(metadata={'help': 'folders or URLs of judges; several vote'})
+    judge: list[str] = field(metadata={'help': "the URL of the judge, or 'none'"})
     stages: list[str] = field(metadata={'help': "such as '2 x 7:3:0': epochs, then weights"})
     anchor_share: float = field(
         default=0.0,

@@ -10,7 +10,6 @@ teach the model that reasoning does not pay.
 
 from __future__ import annotations
 
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 import hashlib
@@ -161,20 +160,6 @@ class ServerJudge:
         raise ModelError(msg)
 
 
-@dataclass(frozen=True)
-class Panel:
-    """Several judges that vote; without a majority the reasoning leads to none of the options."""
-
-    judges: tuple[Judge, ...]
-
-    def conclusions(self, cases: Sequence[JudgeCase]) -> list[str]:
-        """The verdict of more than half of the judges."""
-        votes = zip(*(judge.conclusions(cases) for judge in self.judges), strict=True)
-        verdicts = [Counter(vote).most_common(1)[0] for vote in votes]
-        half = len(self.judges) / 2
-        return [name if count > half else NONE_OF_THESE for name, count in verdicts]
-
-
 def add_judge_option(parser: argparse.ArgumentParser, unjudged: str = 'no consistency') -> None:
     """Declare `--judge`, whose values `judge_of` takes; `unjudged`: what is without a judge."""
     parser.add_argument(
@@ -182,7 +167,7 @@ def add_judge_option(parser: argparse.ArgumentParser, unjudged: str = 'no consis
         action='append',
         default=[],
         metavar='URL',
-        help=f"of a model server; several vote; '{_NO_JUDGE}', the default: {unjudged}",
+        help=f"of a model server; '{_NO_JUDGE}', the default: {unjudged}",
     )
 
 
@@ -190,29 +175,30 @@ def judge_of(names: Sequence[str]) -> Judge | None:
     """The judge that `--judge` names; None: no judge.
 
     Raises:
-        InputError: It names no URL, or 'none' stands among others.
+        InputError: It names no URL, or there are several.
     """
-    judges = [ServerJudge(url) for url in _urls(names)]
-    return Panel(tuple(judges)) if len(judges) > 1 else next(iter(judges), None)
+    url = _url(names)
+    return ServerJudge(url) if url else None
 
 
 def judge_identity(names: Sequence[str]) -> list[str]:
     """What decides the verdicts of the judge that `--judge` names; empty: no judge.
 
     Raises:
-        InputError: It names no URL, or 'none' stands among others.
-        ModelError: A server fails.
+        InputError: It names no URL, or there are several.
+        ModelError: The server fails.
     """
-    return sorted(map(model_identity, _urls(names)))
+    url = _url(names)
+    return [model_identity(url)] if url else []
 
 
-def _urls(names: Sequence[str]) -> list[str]:
-    urls = [name for name in names if name != _NO_JUDGE]
-    if urls and len(urls) < len(names):
-        msg = f'--judge {_NO_JUDGE} stands beside {len(urls)} others: give it alone'
+def _url(names: Sequence[str]) -> str:
+    """URL of the one judge; empty: nobody is to judge."""
+    if len(names) > 1:
+        msg = f'{len(names)} judges are named: expected one, or {_NO_JUDGE}'
         raise InputError(msg)
-    for name in urls:
-        if not is_url(name):
-            msg = f'judge {name} is no URL: serve it (`vllm serve {name}`), and name its URL'
-            raise InputError(msg)
-    return urls
+    name = names[0] if names else _NO_JUDGE
+    if name != _NO_JUDGE and not is_url(name):
+        msg = f'judge {name} is no URL: serve it (`vllm serve {name}`), and name its URL'
+        raise InputError(msg)
+    return '' if name == _NO_JUDGE else name

@@ -191,8 +191,7 @@ class Arm:
                 task=goal.task,
                 frame_id=goal.frame_id,
                 candidates=[
-                    vector_to_msg(ROS_MESSAGES, 'Point', description.to_task_frame(each.position))
-                    for each in sampled
+                    vector_to_msg(ROS_MESSAGES, 'Point', each.position) for each in sampled
                 ],
                 max_age_s=goal.max_age_s,
                 deadline_s=goal.deadline_s,
@@ -203,7 +202,7 @@ class Arm:
         question = replace(_question_of(goal, description, state), shown=shown)
         gripper = None
         if parts.gripper:
-            text_parts = description.frame(goal.frame_id), description.metadata, state
+            text_parts = goal.frame_id, description.metadata, state
             asked = GRIPPER_NEXT.of_task(goal.task, *text_parts)
             gripper = replace(question, text=asked.text, options=asked.options)
         return KeypointRequest(
@@ -230,7 +229,7 @@ class Arm:
         seed: str,
         description: ArmDescription,
     ) -> tuple[Candidate, ...]:
-        """Candidates by the things in view and the end effector, in the description frame."""
+        """Candidates by the things in view and the end effector."""
         robot, view = description.robot, description.view
         if robot is None:
             msg = (
@@ -243,7 +242,7 @@ class Arm:
                 "is not known: set camera_position in the robot's file, or arm.camera_frame"
             )
             raise InputError(msg)
-        tool = description.to_description_frame(self._state(frame_id, now_ns))
+        tool = self._state(frame_id, now_ns)
         things = seen_things(deltas, view)
         return propose_candidates(things, tool, robot.metadata, robot.candidates, seed)
 
@@ -284,14 +283,14 @@ class Arm:
         description: ArmDescription,
         shown: ShownImage | None,
     ) -> Position | None:
-        """Where the end effector is, in the description frame [m]; None: not stated.
+        """Where the end effector is [m]; None: not stated.
 
         It is where it was in the image that is shown, as in rows; without one, or where that is
         not known, where it is now.
         """
         if not description.robot:
             return None
-        return description.to_description_frame(self._tool(frame_id, now_ns, shown).position)
+        return self._tool(frame_id, now_ns, shown).position
 
     def _tool(self, frame_id: str, now_ns: int, shown: ShownImage | None) -> Pose:
         """Pose of the end effector: in the image that is shown, else, and without one, now.
@@ -326,13 +325,10 @@ class Arm:
 
 
 def _question_of(goal: Any, description: ArmDescription, state: Position | None) -> Question:
-    """The question that a goal with candidates means; the state is in the description frame."""
-    candidates = [
-        description.to_description_frame(vector_from_msg(point)) for point in goal.candidates
-    ]
-    frame_id, labels = description.frame(goal.frame_id), goal.candidate_labels
+    """The question that a goal with candidates means."""
+    candidates = [vector_from_msg(point) for point in goal.candidates]
     question = keypoint_question(
-        goal.task, frame_id, candidates, labels, description.metadata, state
+        goal.task, goal.frame_id, candidates, goal.candidate_labels, description.metadata, state
     )
     max_age_s = seconds(goal.max_age_s, 'max_age_s')
     deadline_s = seconds(goal.deadline_s, 'deadline_s')

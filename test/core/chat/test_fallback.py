@@ -85,6 +85,11 @@ def test_model_that_had_less_time_than_our_patience_is_not_to_blame() -> None:
     ladder.close()
 
 
+def test_each_leaves_half_of_the_time_to_those_below_it() -> None:
+    shares = [left_s for _, left_s in fallback_of(Looks()).turns(1000.0)]
+    assert shares == pytest.approx([500.0, 500.0, 1000.0], abs=10.0)
+
+
 def test_where_nothing_works_all_are_asked() -> None:
     looks = Looks()
     looks.ill = {'first', 'second', 'third'}

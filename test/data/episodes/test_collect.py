@@ -279,21 +279,6 @@ def test_a_detector_names_what_is_collected(plain: Path, red_lamps: Path, tmp_pa
     assert {delta.model.name for delta in read_episode(folder).deltas} == {'detector/red'}
 
 
-def test_a_detector_goes_with_its_perceiver_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match='goes with the perceiver detector'):
-        CollectConfig(detector='a.onnx')
-    monkeypatch.setenv('XDG_DATA_HOME', '/nowhere')
-    with pytest.raises(InputError, match='models fetch detector'):
-        CollectConfig(perceiver='detector').make_perceiver()
-
-
-def test_profile_goes_with_the_model_alone() -> None:
-    wrongs: tuple[dict[str, Any], ...] = ({'perceiver': 'vlm'}, {'profile': 'embedded'})
-    for wrong in wrongs:
-        with pytest.raises(InputError, match='goes with the perceiver vlm'):
-            CollectConfig(**wrong)
-
-
 @pytest.mark.parametrize('unit_m', [0.001, 0.0005])
 def test_depth_beside_images_is_in_the_keyframes(tmp_path: Path, unit_m: float) -> None:
     for name in ('images', 'depth'):

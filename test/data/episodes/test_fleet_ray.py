@@ -179,28 +179,6 @@ def test_actors_copy_recordings_from_urls_and_ask_what_the_plain_command_asks(
         assert status.calls >= status.keyframes > 0
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_actors_get_shares_of_a_gpu(bags: Path, tmp_path: Path) -> None:
-    """Ray is told of a GPU, whether or not there is one: each actor is given a half of it."""
-    code = f"""
-import sys
-from embodied_r_ros.cli.main import main
-import ray
-ray.init(num_cpus=2, num_gpus=1, include_dashboard=False)
-words = ['collect', {str(bags / 'drive_00')!r}, {str(bags / 'drive_01')!r}, '--out', sys.argv[1]]
-sys.exit(main([*words, '--ray', 'local', '--set', 'fleet.actors=2', '--set', 'fleet.gpus=0.5']))
-"""
-    command = [sys.executable, '-c', code, str(tmp_path / 'out')]
-    environment = os.environ | {'PYTHONPATH': str(ROOT), 'RAY_USAGE_STATS_ENABLED': '0'}
-    environment |= {'RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER': '0'}
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=500, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count('drive_0') >= 2
-
-
 def test_maps_are_the_same_with_and_without_ray(
     two_workers: Any, sources: list[str], tmp_path: Path
 ) -> None:

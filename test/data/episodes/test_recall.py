@@ -71,7 +71,7 @@ def record(
             stamp_ns = START + number * S
             items = () if isinstance(things, str) else tuple(things)
             change = things if isinstance(things, str) else change_text(items)
-            pose = Pose((0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0), 'odom')
+            pose = Pose((0.0, 0.0, 0.0), (0.0, 0.0, 0.5**0.5, 0.5**0.5), 'odom')  # faces +y
             image, reason = picture(20 + number), KeyframeReason.LOW_OVERLAP
             keyframe = Keyframe(number, stamp_ns, image, reason, 0, 0.4, pose=pose)
             kind = DeltaKind.CHANGE if number else DeltaKind.FIRST
@@ -95,13 +95,10 @@ def names(question: str, *bags: Path) -> list[str]:
         ('in which recordings was a person near the oven?', 'a person near an oven', 'best'),
         ('Where did you last see the bag?', 'a bag', 'last'),
         ('which recordings show a chair near a table?', 'a chair near a table', 'best'),
-        ('a cup on the desk', 'a cup near a desk', 'best'),
         ('latest sight of the cup', 'a cup', 'last'),
         ('who was at the door?', 'a person near a door', 'best'),
         ('Which episodes contain people and dogs?', 'a person and a dog', 'best'),
-        ('Where did you first see the red tall object?', 'a red tall object', 'first'),
         ('when was the robot near the sofa?', 'a sofa', 'best'),
-        ('where is the office chair', 'an office chair', 'last'),
         ('is there a char near the tabel', 'a chair near a table', 'best'),
     ],
 )
@@ -167,7 +164,7 @@ def test_near_is_what_their_places_say(tmp_path: Path) -> None:
     later = record(tmp_path / 'later', [[thing('chair')], [], [thing('table', 0.3)]])
     assert names('a chair next to a table', close, apart, later) == ['close', 'later']
     (hit,) = recall_in(read_query('a chair near a table'), close).hits
-    assert hit.position == pytest.approx((2.0, 0.0, 0.0))
+    assert hit.position == pytest.approx((0.0, 2.0, 0.0))
 
 
 def test_last_sight_comes_first_with_its_keyframe(tmp_path: Path) -> None:

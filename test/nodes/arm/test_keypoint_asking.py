@@ -10,7 +10,6 @@ from embodied_r_msgs.action import PredictKeypoint
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.arm.rows import rows_of_arm
 from embodied_r_ros.arm.table import TableView
-from embodied_r_ros.arm.task_frame import rotate_quarters
 from embodied_r_ros.bags.messages import camera_info_to_msg
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import shared_path
@@ -21,12 +20,11 @@ from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
     direction_of_vector,
     Intrinsics,
-    position_text,
 )
 from embodied_r_ros.core.types.poses import NoPose
 from embodied_r_ros.data.questions.coverage import Coverage
 from embodied_r_ros.data.questions.derive import QuestionsConfig
-from embodied_r_ros.nodes.arm.keypoint_request import Arm, ArmConfig, RequestParts
+from embodied_r_ros.nodes.arm.keypoint_request import Arm, ArmConfig
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from geometry_msgs.msg import Point, PoseStamped
 import numpy as np
@@ -193,21 +191,13 @@ def test_the_camera_of_a_shipped_robot_faces_it(robot: str) -> None:
 
 
 def test_words_that_do_not_hold_for_the_camera_are_not_asked_with(tmp_path: Path) -> None:
-    for bearing_deg, why in ((180.0, 'stands 180 degrees round'), (45.0, '45 degrees aside')):
+    for bearing_deg, why in (
+        (180.0, 'stands 180 degrees round'),
+        (45.0, r'no words .*45 degrees round.*`camera: declared`'),
+    ):
         with pytest.raises(InputError, match=why):
             question_of(seen_from(bearing_deg, 'facing', tmp_path), goal(TWO))
     assert question_of(seen_from(20.0, 'facing', tmp_path), goal(TWO)).view
-    with pytest.raises(InputError, match=r'no words .*45 degrees aside.*`camera: declared`'):
-        question_of(seen_from(45.0, 'any', tmp_path), goal(TWO))
-    with pytest.raises(InputError, match='`camera: any`'):
-        seen_from(-90.0, 'facing', tmp_path).request_of(goal([]), NOW_NS, (), 'seed')
-
-
-def test_a_camera_that_tf_knows_behind_the_robot_is_refused() -> None:
-    live = Arm(ArmConfig(robot='sawyer_sim', camera_frame='eye'), lambda *_: camera(180.0))
-    live.take_pose(pose((0.0, 0.0, 0.1)))
-    with pytest.raises(InputError, match='does not face the robot'):
-        question_of(live, goal(TWO))
 
 
 def test_a_reference_point_outside_the_image_is_refused_as_it_is_of_rows(tmp_path: Path) -> None:
@@ -231,43 +221,6 @@ def test_a_camera_that_is_declared_to_face_the_robot_is_not_checked(tmp_path: Pa
     ahead = question_of(seen_from(0.0, 'facing', tmp_path), goal(TWO))
     assert behind.view
     assert (behind.text, behind.options) == (ahead.text, ahead.options)
-
-
-def test_behind_the_robot_it_is_asked_in_a_turned_frame_as_rows_are(tmp_path: Path) -> None:
-    live = seen_from(180.0, 'any', tmp_path)
-    request = live.request_of(goal(TWO), NOW_NS, (), 'seed', RequestParts(gripper=True))
-    assert request.question.options == ('(-0.100, 0.000, 0.200)', '(0.000, 0.100, 0.000)')
-    for asked in (request.question, request.gripper):
-        assert asked
-        assert 'in metres in the frame table_center_turned_180.' in asked.text
-        assert 'The end effector is at (-0.050, -0.100, 0.200).' in asked.text
-        assert isinstance(asked.view, TableView)
-        assert asked.view.camera.position[0] == pytest.approx(camera().position[0])
-    # What is proposed is what was given.
-    assert (request.candidates, request.frame_id) == (tuple(TWO), 'table_center')
-    robot = load_robot(str(tmp_path / 'mine.yaml'))
-    robot = replace(robot, questions=replace(robot.questions, kinds=('waypoint',)))
-    shown = arm(at=camera(180.0))
-    row = next(
-        iter(rows_of_arm(shown, episode('e', shown), QuestionsConfig(robot=robot), Coverage()))
-    )
-    state = shown.states[row.meta['state_index']].position
-    live.take_pose(pose(state))
-    assert question_of(live, goal(TWO)).text == row.question
-
-
-def test_candidates_sampled_in_a_turned_frame_are_given_in_the_task_frame(tmp_path: Path) -> None:
-    """Options are told turned; the positions that they mean are as before."""
-    middle = Item('red blocky object', bearing_rad=0.0, elevation_rad=0.0)
-    seen = replace(episode('e', arm()).deltas[0], items=(middle,))
-    live = seen_from(180.0, 'any', tmp_path)
-    request = live.request_of(goal([]), NOW_NS, (seen,), 'seed')
-    assert {position_text(rotate_quarters(each, 2)) for each in request.candidates} == set(
-        request.question.options
-    )
-    low, high = load_robot('sawyer_sim').metadata.workspace()
-    for candidate in request.candidates:
-        assert all(a <= b <= c for a, b, c in zip(low, candidate, high, strict=True))
 
 
 def test_without_a_robot_nothing_is_told_of_one() -> None:

@@ -8,8 +8,8 @@ import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any, TYPE_CHECKING
 
-from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
-from embodied_r_msgs.action import Ask, PredictKeypoint
+from diagnostic_msgs.msg import DiagnosticStatus
+from embodied_r_msgs.action import PredictKeypoint
 from embodied_r_msgs.msg import Answer, EpisodeMark, KeypointProposal, SemanticDelta
 from embodied_r_msgs.srv import PredictKeypointOnce
 from embodied_r_ros.arm.proposal import GRIPPER_NEXT
@@ -185,30 +185,6 @@ def test_the_gripper_is_asked_for_after_the_position(graph: Graph, server: ChatS
     assert repr(bench.proposals.wait(1)[0]) == repr(proposal)
 
 
-def test_a_gripper_that_is_not_known_is_not_proposed(graph: Graph, server: ChatServer) -> None:
-    server.default = lambda request: (
-        says('unknown') if GRIPPER_NEXT.text in request.text else of_block(request)
-    )
-    bench = Bench(graph, server, arm__gripper=True)
-    bench.see(BLOCK)
-    bench.stand(HOME)
-    response = bench.predict()
-    assert (response.error_code, response.proposal.gripper_valid) == (0, False)
-
-
-def test_a_gripper_without_an_answer_is_no_keypoint(graph: Graph, server: ChatServer) -> None:
-    server.default = lambda request: (
-        Script(status=500) if GRIPPER_NEXT.text in request.text else of_block(request)
-    )
-    bench = Bench(graph, server, arm__gripper=True)
-    bench.see(BLOCK)
-    bench.stand(HOME)
-    response = bench.predict()
-    assert response.error_code == Ask.Result.ERROR_MODEL
-    assert not response.proposal.id
-    assert not bench.proposals
-
-
 def test_cancelling_ends_the_question_of_the_gripper_too(graph: Graph, server: ChatServer) -> None:
     hanging = Script(('<think>', 'Well'), hang_after=1)
     server.default = lambda request: (
@@ -270,19 +246,6 @@ def test_a_standing_task_goes_on_where_its_keypoint_is_reached(
     assert second.id != first.id
 
 
-def test_a_standing_task_goes_on_after_a_refusal(graph: Graph, server: ChatServer) -> None:
-    bench = Bench(graph, server, **TASK)
-    bench.stand(HOME)
-    bench.see(BLOCK)
-    [first] = bench.proposals.wait(1)
-    status = DiagnosticStatus(name='step', values=[KeyValue(key='id', value=first.id)])
-    bench.refused.publish(status)
-    bench.stand(HOME)
-    second = bench.proposals.wait(2)[1]
-    assert second.task == 'Pick up the red block.'
-    assert second.id != first.id
-
-
 def test_diagnostics_say_where_the_standing_task_is(graph: Graph, server: ChatServer) -> None:
     bench = Bench(graph, server, arm__task_rate_hz=10.0)
     values = bench.node.report().values
@@ -318,22 +281,6 @@ def test_the_warning_of_no_keypoint_names_the_question_and_its_completion(
     assert problem.endswith(f"(its completion begins with 'It is {'x' * 74}')")
     assert f'no keypoint for arm.task: {problem}' in capfd.readouterr().err
     assert not bench.proposals
-
-
-def test_what_is_not_reached_is_given_up_while_others_ask(
-    graph: Graph, server: ChatServer
-) -> None:
-    bench = Bench(graph, server, **TASK, arm__give_up_s=2.0)
-    task = bench.node._keypoints._task
-    bench.stand(HOME)
-    bench.see(BLOCK)
-    [first] = bench.proposals.wait(1)
-    server.default = Script(('<think>', 'Well'), hang_after=1)
-    graph.send_goal(Ask, '/ask', Ask.Goal(question='What is there?'))
-    wait_for(lambda: server.active, 'a question that takes long')
-    bench.accepted.publish(first)
-    wait_for(lambda: task._phase is task._phase.FREE, 'the end of the wait')
-    assert server.active
 
 
 def test_the_standing_question_and_the_standing_task_take_turns(

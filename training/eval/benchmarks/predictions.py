@@ -11,28 +11,21 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass, field, replace
-import hashlib
 from io import StringIO
 import json
 import math
-from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
-import embodied_r_ros
 from embodied_r_ros.common.errors import EmbodiedRError, InputError, ModelError
 from embodied_r_ros.common.files import write_whole
-from embodied_r_ros.core.chat.cache import cache_key
-from embodied_r_ros.core.keyframes.selector import KeyframeConfig
 from embodied_r_ros.core.pipeline import classical_perceiver
 from embodied_r_ros.core.reasoning.completions import parse_completion
 from embodied_r_ros.core.reasoning.prompts import build_prompt, Prompt
 from embodied_r_ros.core.scene.memory import SceneText
-from embodied_r_ros.core.types.deltas import row_deltas, SemanticDelta
 from embodied_r_ros.core.types.geometry import NS_PER_S
 from embodied_r_ros.core.types.images import EncodedImage, image_format
 from embodied_r_ros.core.types.landmarks import read_scene_map, SceneMap
-from embodied_r_ros.data.episodes.inspect import bag_digest
-from embodied_r_ros.data.episodes.offline import Seer
+from embodied_r_ros.data.episodes.offline import RecordingScene, Seer
 from tqdm import tqdm
 
 from training.data.lines import read_lines
@@ -41,11 +34,13 @@ from training.eval.generation import generate
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from embodied_r_ros.core.chat.cache import ReplyCache
     from embodied_r_ros.core.scene.memory import MemoryConfig
     from embodied_r_ros.core.types.answers import Sampling
     from embodied_r_ros.core.types.images import StampedImage
+    from embodied_r_ros.data.episodes.perception_cache import PerceptionCache
 
     from training.eval.benchmarks.questions import BenchmarkQuestion, VideoPart
 
@@ -58,30 +53,7 @@ _SHOWN = 'You answer questions about images, in the form that the question asks 
 _FAILURES_IN_A_ROW = 8  # after which a server counts as dead
 
 
-@dataclass(frozen=True)
-class KnownScene:
-    """What is known of a scene when a question about it is asked."""
-
-    deltas: tuple[SemanticDelta, ...] = ()
-    scene_map: SceneMap | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON values of what was perceived, as prompts read it."""
-        scene_map = self.scene_map and self.scene_map.to_json()
-        return {'deltas': row_deltas(self.deltas), 'map': scene_map}
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> KnownScene:
-        """Read what `to_json` wrote.
-
-        Raises:
-            InputError: A delta or the map is not readable.
-        """
-        scene_map = None if value['map'] is None else SceneMap.from_json(value['map'])
-        return cls(tuple(map(SemanticDelta.from_row, value['deltas'])), scene_map)
-
-
-NOTHING_KNOWN = KnownScene()
+NOTHING_KNOWN = RecordingScene(())
 
 
 @dataclass
@@ -92,7 +64,9 @@ class AskedQuestions:
     errors: dict[str, str] = field(default_factory=dict)
 
 
-def scene_prompt(question: BenchmarkQuestion, scene: KnownScene, memory: MemoryConfig) -> Prompt:
+def scene_prompt(
+    question: BenchmarkQuestion, scene: RecordingScene, memory: MemoryConfig
+) -> Prompt:
     """How a question about a scene is put, by the one prompt builder of the reasoner.
 
     A question about images is put with them alone, to a model that sees.
@@ -113,7 +87,7 @@ def answer_text(completion: str) -> str:
 def ask(
     model: str,
     questions: Sequence[BenchmarkQuestion],
-    scenes: Mapping[str, KnownScene],
+    scenes: Mapping[str, RecordingScene],
     memory: MemoryConfig,
     sampling: Sampling,
     cache: ReplyCache | None,
@@ -177,14 +151,14 @@ def without_images(questions: Sequence[BenchmarkQuestion]) -> list[BenchmarkQues
 
 
 def perceive_videos(
-    questions: Sequence[BenchmarkQuestion], folder: Path, cache: ReplyCache
-) -> tuple[dict[str, KnownScene], dict[str, str]]:
+    questions: Sequence[BenchmarkQuestion], folder: Path, cache: PerceptionCache | None
+) -> tuple[dict[str, RecordingScene], dict[str, str]]:
     """Scenes of questions, perceived in their videos as any recording is, each with its map.
 
     Args:
         questions: The questions, each with its video.
         folder: Where the videos are.
-        cache: What was perceived before.
+        cache: What was perceived before; None: nothing, and nothing is kept.
 
     Returns:
         The scenes, and why there is none, by the id of the question.
@@ -201,7 +175,7 @@ def perceive_videos(
             msg = f'question {question.id!r} is about images, which come with the rows'
             raise InputError(msg)
         by_part.setdefault(question.video, []).append(question.id)
-    scenes: dict[str, KnownScene] = {}
+    scenes: dict[str, RecordingScene] = {}
     errors: dict[str, str] = {}
     for part, names in tqdm(by_part.items(), desc='videos', leave=False, disable=None):
         try:
@@ -222,46 +196,20 @@ def _video_path(folder: Path, part: VideoPart) -> Path:
     return path
 
 
-def _perceived_scene(path: Path, part: VideoPart, cache: ReplyCache) -> KnownScene:
-    key = _scene_key(path, part)
-    text = cache.get(key)
-    if text is not None:
-        return KnownScene.from_json(json.loads(text))
-
+def _perceived_scene(path: Path, part: VideoPart, cache: PerceptionCache | None) -> RecordingScene:
     def images_of_part(
         images: Iterable[StampedImage], length: int | None
     ) -> Iterable[StampedImage]:
         del length
         return images if part.span_s is None else _within(images, part.span_s)
 
-    # The map is made before the deltas become rows, which have neither poses nor motions.
-    scene = Seer(rate_hz=part.rate_hz).see(path, images_of_part)
+    about = repr((classical_perceiver().info(), part.span_s))
+    seer = Seer(rate_hz=part.rate_hz, cache=cache, perceiver_key=about)
+    scene = seer.recall(path) or seer.see(path, images_of_part)
     if not scene.deltas:
         msg = f'{path}: nothing can be seen in it'
         raise InputError(msg)
-    value = KnownScene(scene.deltas, scene.scene_map).to_json()
-    cache.put(key, json.dumps(value))
-    return KnownScene.from_json(value)
-
-
-def _scene_key(path: Path, part: VideoPart) -> str:
-    """Of the content of a video, the part of it, and all that decides what is known of it."""
-    perceiver = classical_perceiver()
-    return cache_key(
-        'benchmark scene with its map',
-        bag_digest(path).sha256,
-        repr((part.span_s, part.rate_hz, KeyframeConfig())),
-        repr(perceiver.info()),
-        sources_digest('keyframes'),
-        sources_digest('scene'),
-    )
-
-
-def sources_digest(room: str) -> str:
-    """Digest of the sources of a folder of the package, such as `keyframes`, hex."""
-    folder = Path(embodied_r_ros.__file__).parent
-    files = sorted((folder / room).glob('*.py'))
-    return hashlib.sha256(b''.join(file.read_bytes() for file in files)).hexdigest()
+    return scene
 
 
 def _within(images: Iterable[StampedImage], span_s: tuple[float, float]) -> Iterator[StampedImage]:
@@ -278,7 +226,7 @@ def _within(images: Iterable[StampedImage], span_s: tuple[float, float]) -> Iter
 
 def read_maps(
     questions: Sequence[BenchmarkQuestion], folder: Path
-) -> tuple[dict[str, KnownScene], dict[str, str]]:
+) -> tuple[dict[str, RecordingScene], dict[str, str]]:
     """Scenes of questions as maps, `<scene>.json` in a folder.
 
     Returns:
@@ -298,7 +246,7 @@ def read_maps(
         except InputError as error:
             problems[scene] = str(error)
     return (
-        {q.id: KnownScene(scene_map=maps[q.scene]) for q in questions if q.scene in maps},
+        {q.id: RecordingScene((), scene_map=maps[q.scene]) for q in questions if q.scene in maps},
         {q.id: problems[q.scene] for q in questions if q.scene in problems},
     )
 
