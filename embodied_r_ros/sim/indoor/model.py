@@ -11,12 +11,20 @@ from typing import Any, TYPE_CHECKING
 import cv2
 from embodied_r_ros.apps.sheet import Line, text_block
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.core.types.geometry import rotation_from_ypr
+from embodied_r_ros.sim.indoor.finishes import (
+    ceiling_texture,
+    face_textures,
+    floor_texture,
+    GLOWING,
+    wall_texture,
+)
 import mujoco
 import numpy as np
 
 if TYPE_CHECKING:
     from embodied_r_ros.core.types.layout import Vector
-    from embodied_r_ros.sim.indoor.room import Box, Room, RoomThing
+    from embodied_r_ros.sim.indoor.room import Box, Part, Room, RoomThing
     from numpy.typing import NDArray
 
 PIXELS_PER_M = 96
@@ -186,9 +194,13 @@ def _widest_px(text: str, scale: float) -> int:
 NEAR_M = 0.02
 FAR_M = 30.0
 _FLOOR_TILES_PX = 40
+_AT_WALL_M = 0.35  # between a wall and what shades it, at most
+_SUN_M = 50.0  # a light that far away falls at one angle everywhere
+_LOW_M = 1.2  # pictures hang above what is lower
 _OFF_THE_WALL_M = 0.01  # of signs, so that the wall does not shine through
 _GEOMS = {
     'sphere': mujoco.mjtGeom.mjGEOM_SPHERE,
+    'ball': mujoco.mjtGeom.mjGEOM_ELLIPSOID,
     'cylinder': mujoco.mjtGeom.mjGEOM_CYLINDER,
     'box': mujoco.mjtGeom.mjGEOM_BOX,
 }
@@ -222,20 +234,25 @@ def room_model(room: Room, texture_rng: np.random.Generator | None = None) -> An
     spec.stat.extent = 1.0  # near and far planes are given in this unit
     spec.visual.map.znear, spec.visual.map.zfar = NEAR_M, FAR_M
     spec.visual.quality.shadowsize, spec.visual.quality.offsamples = 0, 0
-    _add_lights(spec, room.size)
+    if room.is_furnished:
+        _add_soft_light(spec, room.size)
+    else:
+        _add_lights(spec, room.size)
     for plane in _walls(room.size):
-        _add_plane(spec, plane, texture_rng, room.rare_surfaces)
+        _add_plane(spec, plane, texture_rng, room)
+    if room.is_furnished and texture_rng is not None:
+        _add_finishes(spec, room)
     _add_furniture(spec, room, texture_rng)
     if texture_rng is not None:
         _add_signs(spec, room)
     for index, thing in enumerate(room.things):
-        _add_thing(spec, index, thing)
+        _add_thing(spec, index, thing, has_finish=texture_rng is not None)
     spec.worldbody.add_body(name='eye', mocap=True).add_camera(name='eye')
     return spec.compile()
 
 
 def thing_name(index: int) -> str:
-    """Name of a thing's body and of its only geom."""
+    """Name of a thing's body."""
     return f'thing{index}'
 
 
@@ -253,6 +270,25 @@ def _add_lights(spec: Any, size: Vector) -> None:
             cutoff=180.0,
             castshadow=False,
         )
+
+
+def _add_soft_light(spec: Any, size: Vector) -> None:
+    """Light from the ceiling, with a lamp there; soft shade lies in the textures already."""
+    spec.visual.headlight.ambient = [0.62] * 3
+    spec.visual.headlight.diffuse = [0.1] * 3
+    spec.visual.headlight.specular = [0.0] * 3
+    spec.worldbody.add_light(
+        pos=[-0.3 * _SUN_M, -0.45 * _SUN_M, 0.84 * _SUN_M],
+        dir=[0.3, 0.45, -0.84],
+        cutoff=180.0,
+        diffuse=[0.34] * 3,
+        specular=[0.0] * 3,
+        castshadow=False,
+    )
+    lamp = spec.worldbody.add_geom(
+        type=mujoco.mjtGeom.mjGEOM_CYLINDER, pos=[0, 0, size[2] - 0.03], size=[0.22, 0.03, 0]
+    )
+    lamp.rgba = [1.0, 1.0, 1.0, 1.0]
 
 
 def _walls(size: Vector) -> list[_Plane]:
@@ -283,12 +319,41 @@ def _add_signs(spec: Any, room: Room) -> None:
         geom.material = sign.name
 
 
-def _add_plane(spec: Any, plane: _Plane, rng: np.random.Generator | None, rare: bool) -> None:
+def _add_plane(spec: Any, plane: _Plane, rng: np.random.Generator | None, room: Room) -> None:
     geom = _plane_geom(spec, plane)
     if rng is not None:
-        width, height = (round(side * PIXELS_PER_M) for side in plane.sides)
-        _add_material(spec, plane.name, surface_texture(rng, width, height, plane.tiles_px, rare))
+        _add_material(spec, plane.name, _plane_texture(plane, rng, room))
         geom.material = plane.name
+
+
+def _plane_texture(plane: _Plane, rng: np.random.Generator, room: Room) -> NDArray[np.uint8]:
+    if not room.is_furnished:
+        width, height = (round(side * PIXELS_PER_M) for side in plane.sides)
+        return surface_texture(rng, width, height, plane.tiles_px, room.rare_surfaces)
+    if plane.name == 'floor':
+        return floor_texture(rng, room.size, room.things)
+    if plane.name == 'ceiling':
+        return ceiling_texture(rng, room.size)
+    before = [_before(plane, thing) for thing in room.things]
+    return wall_texture(rng, plane.sides, [one for one in before if one])
+
+
+def _before(wall: _Plane, thing: RoomThing) -> tuple[float, float, float, bool] | None:
+    """Left and right end [m] of a thing at a wall, its height, and whether it leaves room above."""
+    x, y, off = wall.frame.T @ np.subtract(thing.position, wall.centre)
+    turn = wall.frame.T @ rotation_from_ypr(thing.yaw_rad, 0.0, 0.0)
+    wide, high, deep = np.abs(turn @ thing.size) / 2
+    if off - deep > _AT_WALL_M:
+        return None
+    left, top = x + wall.sides[0] / 2 - wide, y + wall.sides[1] / 2 + high
+    return float(left), float(left + 2 * wide), float(top), bool(top < _LOW_M)
+
+
+def _add_finishes(spec: Any, room: Room) -> None:
+    """Add what the furniture is made of; its textures are the same in every room."""
+    for finish in sorted({part.finish for thing in room.things for part in thing.parts}):
+        _add_material(spec, finish, face_textures(finish), cube=True)
+        spec.material(finish).emission = GLOWING.get(finish, 0.0)
 
 
 def _plane_geom(spec: Any, plane: _Plane) -> Any:
@@ -326,7 +391,17 @@ def _add_furniture(spec: Any, room: Room, rng: np.random.Generator | None) -> No
             geom.material = 'furniture'
 
 
-def _add_thing(spec: Any, index: int, thing: RoomThing) -> None:
+def _add_part(body: Any, part: Part, has_finish: bool) -> None:
+    x, y, z = np.divide(part.size, 2)
+    quaternion = np.zeros(4)
+    mujoco.mju_mat2Quat(quaternion, rotation_from_ypr(*part.turn).ravel())
+    geom = body.add_geom(type=_GEOMS[part.solid], pos=part.centre, quat=quaternion)
+    geom.size = [x, z, 0] if part.solid == 'cylinder' else [x, y, z]
+    if has_finish:
+        geom.material = part.finish
+
+
+def _add_thing(spec: Any, index: int, thing: RoomThing, has_finish: bool) -> None:
     width, depth, height = np.divide(thing.size, 2)
     sizes = {
         'sphere': [width, 0, 0],
@@ -336,5 +411,9 @@ def _add_thing(spec: Any, index: int, thing: RoomThing) -> None:
     name = thing_name(index)
     body = spec.worldbody.add_body(name=name, mocap=True, pos=thing.position)
     body.quat = [math.cos(thing.yaw_rad / 2), 0.0, 0.0, math.sin(thing.yaw_rad / 2)]
+    for part in thing.parts:
+        _add_part(body, part, has_finish)
+    if thing.parts:
+        return
     geom = body.add_geom(name=name, type=_GEOMS[thing.solid], size=sizes[thing.solid])
     geom.rgba = [*thing.rgb, 1.0]

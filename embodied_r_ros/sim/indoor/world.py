@@ -47,8 +47,9 @@ class World:
         self.data = mujoco.MjData(self.model)
         names = [thing_name(index) for index in range(len(room.things))]
         self._mocaps = [int(self.model.body(name).mocapid[0]) for name in names]
-        self._things = np.full(self.model.ngeom, -1, np.int32)
-        self._things[[self.model.geom(name).id for name in names]] = np.arange(len(names))
+        owners = np.full(self.model.nbody, -1, np.int32)
+        owners[[self.model.body(name).id for name in names]] = np.arange(len(names))
+        self._things = owners[self.model.geom_bodyid]  # of each geom
         self.place([thing.position for thing in room.things])
 
     def place(self, positions: Sequence[Vector | None]) -> None:
