@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Picture = 'NDArray[np.uint8]'
 _FACE_PX = 128
-_TONES: dict[str, tuple[int, int, int]] = {
+TONES: dict[str, tuple[int, int, int]] = {
     'wood': (178, 132, 88), 'upright wood': (168, 122, 80), 'dark wood': (86, 62, 48),
     'cabinet': (226, 222, 212), 'door': (232, 228, 218), 'white': (238, 236, 230),
     'blue fabric': (50, 88, 132), 'green fabric': (70, 120, 76), 'red fabric': (156, 60, 58),
@@ -31,9 +31,11 @@ _TONES: dict[str, tuple[int, int, int]] = {
     'leaf 0': (52, 120, 50), 'leaf 1': (80, 146, 66), 'orange': (228, 142, 60),
     'lemon': (222, 186, 96), 'basket': (172, 140, 100), 'vase': (196, 208, 214),
     'screen': (20, 20, 24), 'books 0': (70, 52, 42), 'books 1': (70, 52, 42),
-    'books 2': (70, 52, 42),
+    'books 2': (70, 52, 42), 'ceiling': (226, 224, 218),
 }  # fmt: skip
-GLOWING = {'shade': 0.75, 'screen': 0.35}  # how much of their colour is their own light
+# What has a texture; all else is of one colour.
+TEXTURED = tuple(sorted(name for name in TONES if name.split()[-1] in {'wood', 'fabric'} or name.split()[0] in {'books','screen', 'door', 'cabinet', 'basket', 'shade'}))
+GLOWING = {'shade': 0.75, 'screen': 0.35, 'ceiling': 0.3}  # how much of their colour is their own light
 
 
 def _noise(rng: np.random.Generator, shape: tuple[int, int], cells: tuple[int, int]) -> NDArray[np.float64]:
@@ -119,8 +121,8 @@ def face_textures(finish: str) -> NDArray[np.uint8]:
     Raises:
         KeyError: There is no such finish.
     """
-    tone = _TONES[finish]
-    rng = np.random.default_rng(sorted(_TONES).index(finish))
+    tone = TONES[finish]
+    rng = np.random.default_rng(sorted(TONES).index(finish))
     shape, kind = (_FACE_PX, _FACE_PX), finish.split()[0]
     if finish.endswith('fabric') or finish in {'basket', 'shade'}:
         side = _cloth(rng, tone, shape)
@@ -130,7 +132,7 @@ def face_textures(finish: str) -> NDArray[np.uint8]:
         side = _plain(tone, 0.12 * _noise(rng, shape, (8, 30)))
         side[61:67] *= 1.25  # its midrib
     else:
-        side = _edged(_plain(tone, 0.05 * _noise(rng, shape, (20, 20))), 0.2, 0.04)
+        side = _edged(_plain(tone, 0.015 * _noise(rng, shape, (40, 40))), 0.2, 0.04)
     side = np.rot90(side) if kind in {'upright', 'bark'} else side
     front = side
     if kind == 'books':
@@ -266,15 +268,6 @@ def _hang_pictures(
         frame[:] = rng.choice([62.0, 120.0, 30.0])
         frame[4:-4, 4:-4] = 240
         frame[10:-10, 10:-10] = _landscape(rng, (tall - 20, wide - 20))
-
-
-def ceiling_texture(rng: np.random.Generator, size: Vector) -> NDArray[np.uint8]:
-    """Plaster that the ceiling lamp lights. RGB (H, W, 3)."""
-    width, height = (round(side * _PX_PER_M) for side in size[:2])
-    y, x = np.indices((height, width)) / _PX_PER_M
-    glow = 0.14 * np.exp(-((x - size[0] / 2) ** 2 + (y - size[1] / 2) ** 2) / 0.8)
-    grey = 0.02 * _noise(rng, (height, width), (height // 4, width // 4)) - 0.04 + glow
-    return _as_image(_plain((232, 230, 224), grey) * _corner_light((height, width))[..., None])
 
 
 def _as_image(picture: NDArray[np.float64]) -> NDArray[np.uint8]:

@@ -13,18 +13,20 @@ from embodied_r_ros.apps.sheet import Line, text_block
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.types.geometry import rotation_from_ypr
 from embodied_r_ros.sim.indoor.finishes import (
-    ceiling_texture,
     face_textures,
     floor_texture,
     GLOWING,
+    TEXTURED,
+    TONES,
     wall_texture,
 )
+from embodied_r_ros.sim.indoor.room import Part
 import mujoco
 import numpy as np
 
 if TYPE_CHECKING:
     from embodied_r_ros.core.types.layout import Vector
-    from embodied_r_ros.sim.indoor.room import Box, Part, Room, RoomThing
+    from embodied_r_ros.sim.indoor.room import Box, Room, RoomThing
     from numpy.typing import NDArray
 
 PIXELS_PER_M = 96
@@ -195,8 +197,10 @@ NEAR_M = 0.02
 FAR_M = 30.0
 _FLOOR_TILES_PX = 40
 _AT_WALL_M = 0.35  # between a wall and what shades it, at most
-_SUN_M = 50.0  # a light that far away falls at one angle everywhere
 _LOW_M = 1.2  # pictures hang above what is lower
+_LAMP_M = (0.44, 0.44, 0.12)  # of the ceiling, half of it above
+_TO_LIGHT = (-0.3, -0.45, 0.84)
+_FAR_LIGHT_M = 50.0  # from there it falls at one angle everywhere
 _OFF_THE_WALL_M = 0.01  # of signs, so that the wall does not shine through
 _GEOMS = {
     'sphere': mujoco.mjtGeom.mjGEOM_SPHERE,
@@ -235,18 +239,22 @@ def room_model(room: Room, texture_rng: np.random.Generator | None = None) -> An
     spec.visual.map.znear, spec.visual.map.zfar = NEAR_M, FAR_M
     spec.visual.quality.shadowsize, spec.visual.quality.offsamples = 0, 0
     if room.is_furnished:
-        _add_soft_light(spec, room.size)
+        _add_soft_light(spec)
+        _add_finishes(spec, has_textures=texture_rng is not None)
     else:
         _add_lights(spec, room.size)
-    for plane in _walls(room.size):
-        _add_plane(spec, plane, texture_rng, room)
-    if room.is_furnished and texture_rng is not None:
-        _add_finishes(spec, room)
-    _add_furniture(spec, room, texture_rng)
+        _add_planes(spec, spec.worldbody, room, texture_rng)
+    if room.furniture:
+        _add_furniture(spec, room, texture_rng)
     if texture_rng is not None:
         _add_signs(spec, room)
     for index, thing in enumerate(room.things):
-        _add_thing(spec, index, thing, has_finish=texture_rng is not None)
+        _add_thing(spec, index, thing)
+    if room.is_furnished:
+        shell = spec.worldbody.add_body(name='shell')
+        _add_part(shell, Part('cylinder', _LAMP_M, (0.0, 0.0, room.size[2]), 'shade'))
+        # What is drawn last costs nothing where something stands before it.
+        _add_planes(spec, shell, room, texture_rng)
     spec.worldbody.add_body(name='eye', mocap=True).add_camera(name='eye')
     return spec.compile()
 
@@ -272,23 +280,19 @@ def _add_lights(spec: Any, size: Vector) -> None:
         )
 
 
-def _add_soft_light(spec: Any, size: Vector) -> None:
-    """Light from the ceiling, with a lamp there; soft shade lies in the textures already."""
-    spec.visual.headlight.ambient = [0.62] * 3
-    spec.visual.headlight.diffuse = [0.1] * 3
-    spec.visual.headlight.specular = [0.0] * 3
+def _add_soft_light(spec: Any) -> None:
+    """Even light from above on few facets; that of corners and shade lies in the textures."""
+    quality, headlight = spec.visual.quality, spec.visual.headlight
+    quality.numslices, quality.numstacks, quality.numquads = 12, 6, 1
+    headlight.ambient, headlight.diffuse, headlight.specular = [0.62] * 3, [0.1] * 3, [0.0] * 3
     spec.worldbody.add_light(
-        pos=[-0.3 * _SUN_M, -0.45 * _SUN_M, 0.84 * _SUN_M],
-        dir=[0.3, 0.45, -0.84],
-        cutoff=180.0,
+        pos=np.multiply(_TO_LIGHT, _FAR_LIGHT_M),
+        dir=np.negative(_TO_LIGHT),
         diffuse=[0.34] * 3,
         specular=[0.0] * 3,
+        cutoff=180.0,
         castshadow=False,
     )
-    lamp = spec.worldbody.add_geom(
-        type=mujoco.mjtGeom.mjGEOM_CYLINDER, pos=[0, 0, size[2] - 0.03], size=[0.22, 0.03, 0]
-    )
-    lamp.rgba = [1.0, 1.0, 1.0, 1.0]
 
 
 def _walls(size: Vector) -> list[_Plane]:
@@ -314,16 +318,19 @@ def _add_signs(spec: Any, room: Room) -> None:
         centre = wall.centre + wall.frame[:, 2] * _OFF_THE_WALL_M
         centre[2] = CENTRE_M
         sign = _Plane(f'sign{index}', centre, wall.frame, SIZE_M)
-        geom = _plane_geom(spec, sign)
+        geom = _plane_geom(spec.worldbody, sign)
         _add_material(spec, sign.name, sign_picture(room.signs[index % len(room.signs)]))
         geom.material = sign.name
 
 
-def _add_plane(spec: Any, plane: _Plane, rng: np.random.Generator | None, room: Room) -> None:
-    geom = _plane_geom(spec, plane)
-    if rng is not None:
-        _add_material(spec, plane.name, _plane_texture(plane, rng, room))
-        geom.material = plane.name
+def _add_planes(spec: Any, body: Any, room: Room, rng: np.random.Generator | None) -> None:
+    for plane in _walls(room.size):
+        geom = _plane_geom(body, plane)
+        if room.is_furnished and plane.name == 'ceiling':
+            geom.material = 'ceiling'
+        elif rng is not None:
+            _add_material(spec, plane.name, _plane_texture(plane, rng, room))
+            geom.material = plane.name
 
 
 def _plane_texture(plane: _Plane, rng: np.random.Generator, room: Room) -> NDArray[np.uint8]:
@@ -332,8 +339,6 @@ def _plane_texture(plane: _Plane, rng: np.random.Generator, room: Room) -> NDArr
         return surface_texture(rng, width, height, plane.tiles_px, room.rare_surfaces)
     if plane.name == 'floor':
         return floor_texture(rng, room.size, room.things)
-    if plane.name == 'ceiling':
-        return ceiling_texture(rng, room.size)
     before = [_before(plane, thing) for thing in room.things]
     return wall_texture(rng, plane.sides, [one for one in before if one])
 
@@ -349,17 +354,20 @@ def _before(wall: _Plane, thing: RoomThing) -> tuple[float, float, float, bool] 
     return float(left), float(left + 2 * wide), float(top), bool(top < _LOW_M)
 
 
-def _add_finishes(spec: Any, room: Room) -> None:
-    """Add what the furniture is made of; its textures are the same in every room."""
-    for finish in sorted({part.finish for thing in room.things for part in thing.parts}):
-        _add_material(spec, finish, face_textures(finish), cube=True)
-        spec.material(finish).emission = GLOWING.get(finish, 0.0)
+def _add_finishes(spec: Any, has_textures: bool) -> None:
+    """Add what furniture is made of."""
+    for finish, tone in TONES.items():
+        faces = face_textures(finish) if has_textures and finish in TEXTURED else None
+        material = _add_material(spec, finish, faces, cube=True)
+        material.emission = GLOWING.get(finish, 0.0)
+        if faces is None:
+            material.rgba = [*np.divide(tone, 255), 1.0]
 
 
-def _plane_geom(spec: Any, plane: _Plane) -> Any:
+def _plane_geom(body: Any, plane: _Plane) -> Any:
     quaternion = np.zeros(4)
     mujoco.mju_mat2Quat(quaternion, np.ascontiguousarray(plane.frame).ravel())
-    return spec.worldbody.add_geom(
+    return body.add_geom(
         name=plane.name,
         type=mujoco.mjtGeom.mjGEOM_PLANE,
         size=[plane.sides[0] / 2, plane.sides[1] / 2, 0.1],
@@ -368,14 +376,19 @@ def _plane_geom(spec: Any, plane: _Plane) -> Any:
     )
 
 
-def _add_material(spec: Any, name: str, texture: NDArray[np.uint8], cube: bool = False) -> None:
+def _add_material(
+    spec: Any, name: str, texture: NDArray[np.uint8] | None, cube: bool = False
+) -> Any:
     """Add a material that shows the texture once on a plane, or on each face of a box."""
+    material = spec.add_material(name=name)
+    if texture is None:
+        return material
     kind = mujoco.mjtTexture.mjTEXTURE_CUBE if cube else mujoco.mjtTexture.mjTEXTURE_2D
     height, width, channels = texture.shape
     entry = spec.add_texture(name=name, type=kind, width=width, height=height, nchannel=channels)
     entry.data = texture.tobytes()
-    material = spec.add_material(name=name)
     material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = name
+    return material
 
 
 def _add_furniture(spec: Any, room: Room, rng: np.random.Generator | None) -> None:
@@ -391,17 +404,16 @@ def _add_furniture(spec: Any, room: Room, rng: np.random.Generator | None) -> No
             geom.material = 'furniture'
 
 
-def _add_part(body: Any, part: Part, has_finish: bool) -> None:
+def _add_part(body: Any, part: Part) -> None:
     x, y, z = np.divide(part.size, 2)
     quaternion = np.zeros(4)
     mujoco.mju_mat2Quat(quaternion, rotation_from_ypr(*part.turn).ravel())
     geom = body.add_geom(type=_GEOMS[part.solid], pos=part.centre, quat=quaternion)
     geom.size = [x, z, 0] if part.solid == 'cylinder' else [x, y, z]
-    if has_finish:
-        geom.material = part.finish
+    geom.material = part.finish
 
 
-def _add_thing(spec: Any, index: int, thing: RoomThing, has_finish: bool) -> None:
+def _add_thing(spec: Any, index: int, thing: RoomThing) -> None:
     width, depth, height = np.divide(thing.size, 2)
     sizes = {
         'sphere': [width, 0, 0],
@@ -412,7 +424,7 @@ def _add_thing(spec: Any, index: int, thing: RoomThing, has_finish: bool) -> Non
     body = spec.worldbody.add_body(name=name, mocap=True, pos=thing.position)
     body.quat = [math.cos(thing.yaw_rad / 2), 0.0, 0.0, math.sin(thing.yaw_rad / 2)]
     for part in thing.parts:
-        _add_part(body, part, has_finish)
+        _add_part(body, part)
     if thing.parts:
         return
     geom = body.add_geom(name=name, type=_GEOMS[thing.solid], size=sizes[thing.solid])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import math
 from typing import Any, TYPE_CHECKING
 
+import cv2
 from embodied_r_ros.core.keyframes.overlap import pixel_rays
 from embodied_r_ros.core.types.geometry import BODY_FROM_OPTICAL
 from embodied_r_ros.sim.indoor.model import FAR_M, room_model, thing_name
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.sim.indoor.room import Room
     from numpy.typing import NDArray
 
+_HIDDEN_GROUP = 5  # which the renderer leaves out
 _AWAY: Vector = (0.0, 0.0, -10.0)  # absent things wait under the floor
 
 
@@ -124,11 +126,15 @@ class WorldRenderer:
         self.world = world
         self._renderer = mujoco.Renderer(model, camera.height, camera.width)
         self._renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = 0
+        # Outward normals of the view: right, left, above, below, behind.
+        across, down = camera.fx / (camera.width / 2), camera.fy / (camera.height / 2)
+        sides = [(across, 0, 1), (-across, 0, 1), (0, down, 1), (0, -down, 1), (0, 0, 1)]
+        self._sides = np.array(sides) / np.linalg.norm(sides, axis=1, keepdims=True)
 
     def image(self, pose: Pose) -> NDArray[np.uint8]:
         """Colour image from a pose of the camera link. Shape (H, W, 3), BGR."""
         self.world.look(pose)
-        return np.ascontiguousarray(self._draw()[..., ::-1])
+        return np.asarray(cv2.cvtColor(self._draw(), cv2.COLOR_RGB2BGR), np.uint8)
 
     def render(self, pose: Pose) -> Rendering:
         """Colour, depth and things from a pose of the camera link."""
@@ -152,5 +158,14 @@ class WorldRenderer:
         self.close()
 
     def _draw(self) -> Any:
+        self._leave_out_unseen()
         self._renderer.update_scene(self.world.data, 'eye')
         return self._renderer.render()
+
+    def _leave_out_unseen(self) -> None:
+        """Draw nothing of what lies beside the view; planes have no bounds and are always drawn."""
+        model, data = self.world.model, self.world.data
+        offsets = (data.geom_xpos - data.cam_xpos[0]) @ data.cam_xmat[0].reshape(3, 3)
+        radius = np.where(model.geom_rbound > 0, model.geom_rbound, np.inf)
+        is_unseen = (offsets @ self._sides.T > radius[:, None]).any(axis=1)
+        model.geom_group[:] = np.where(is_unseen, _HIDDEN_GROUP, 0)
