@@ -183,27 +183,35 @@ def _detection(
     """A Detection3D of one box: its centre and its size [m]."""
     centre, size = box
     pose = pose_to_msg(factory, Pose(centre, _LEVEL, ''))
-    hypothesis = factory.make(
-        'vision_msgs/msg/ObjectHypothesis',
-        class_id=label,
-        score=float(confidence) if math.isfinite(confidence) else 0.0,
-    )
-    unknown = factory.array('float64', [0.0] * 36)
-    result = factory.make(
-        'vision_msgs/msg/ObjectHypothesisWithPose',
-        hypothesis=hypothesis,
-        pose=factory.make('geometry_msgs/msg/PoseWithCovariance', pose=pose, covariance=unknown),
-    )
     return factory.make(
         'vision_msgs/msg/Detection3D',
         header=header,
-        results=[result],
+        results=[hypothesis_to_msg(factory, label, confidence, pose)],
         bbox=factory.make(
             'vision_msgs/msg/BoundingBox3D',
             center=pose,
             size=vector_to_msg(factory, 'Vector3', size),
         ),
         id=detection_id,
+    )
+
+
+def hypothesis_to_msg(
+    factory: MessageFactory, label: str, confidence: float, pose: Any = None
+) -> Any:
+    """Make a vision_msgs ObjectHypothesisWithPose; None: its pose is not known."""
+    hypothesis = factory.make(
+        'vision_msgs/msg/ObjectHypothesis',
+        class_id=label,
+        score=float(confidence) if math.isfinite(confidence) else 0.0,
+    )
+    known = factory.make(
+        'geometry_msgs/msg/PoseWithCovariance',
+        pose=pose or pose_to_msg(factory, Pose((0.0, 0.0, 0.0), _LEVEL, '')),
+        covariance=factory.array('float64', [0.0] * 36),
+    )
+    return factory.make(
+        'vision_msgs/msg/ObjectHypothesisWithPose', hypothesis=hypothesis, pose=known
     )
 
 

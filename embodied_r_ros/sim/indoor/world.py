@@ -141,11 +141,16 @@ class WorldRenderer:
         image = self.image(pose)
         self._renderer.enable_depth_rendering()
         depth = self._draw()
+        return Rendering(image, depth, self.things(pose))
+
+    def things(self, pose: Pose) -> NDArray[np.int32]:
+        """Index of the thing that each pixel shows from a pose; -1: none. Shape (H, W)."""
+        self.world.look(pose)
         self._renderer.enable_segmentation_rendering()
         segments = self._draw()
         self._renderer.disable_segmentation_rendering()
         geoms = np.where(segments[..., 1] == mujoco.mjtObj.mjOBJ_GEOM, segments[..., 0], -1)
-        return Rendering(image, depth, self.world.things_of(geoms.astype(np.int32)))
+        return self.world.things_of(geoms.astype(np.int32))
 
     def close(self) -> None:
         """Free what the renderer holds."""
