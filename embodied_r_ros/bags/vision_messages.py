@@ -7,7 +7,14 @@ from dataclasses import dataclass
 import math
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.bags.messages import duration_to_msg, header_to_msg, pose_to_msg, vector_to_msg
+from embodied_r_ros.bags.messages import (
+    duration_to_msg,
+    header_to_msg,
+    pose_to_msg,
+    stamp_ns_from_msg,
+    vector_to_msg,
+)
+from embodied_r_ros.bags.reader import is_bag, open_bag, read_messages, topics_of_type
 from embodied_r_ros.common.untrusted import as_label
 from embodied_r_ros.core.types.deltas import ItemStatus
 from embodied_r_ros.core.types.geometry import Pose
@@ -17,11 +24,13 @@ from embodied_r_ros.core.types.vocabulary import COCO, COCO_NUMBERED, Detection
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from embodied_r_ros.bags.message_types import MessageFactory
     from embodied_r_ros.core.types.deltas import Item, SemanticDelta
     from embodied_r_ros.core.types.geometry import Position
+    from embodied_r_ros.core.types.keyframes import Keyframe
     from embodied_r_ros.core.types.landmarks import Landmark, SceneMap
     from numpy.typing import NDArray
 
@@ -79,6 +88,47 @@ def _box_px(bbox: Any) -> tuple[float, float, float, float] | None:
     cosine, sine = abs(math.cos(turn)), abs(math.sin(turn))
     across, down = width * cosine + height * sine, width * sine + height * cosine
     return x - across / 2, y - down / 2, x + across / 2, y + down / 2
+
+
+@dataclass(frozen=True)
+class RecordedBoxes:
+    """The boxes of a ROS detector that a bag holds."""
+
+    by_stamp_ns: Mapping[int, Sequence[Detection]]
+    name: str  # of the detector, where all its boxes give one
+
+    def of(self, keyframe: Keyframe) -> Sequence[Detection]:
+        """The boxes of a keyframe's image; none where there are none of its stamp."""
+        return self.by_stamp_ns.get(keyframe.stamp_ns, ())
+
+
+def has_boxes(path: Path) -> bool:
+    """Tell whether a recording is a bag with boxes of a ROS detector.
+
+    Raises:
+        BagError: The bag is damaged.
+    """
+    if not path.exists() or not is_bag(path):
+        return False
+    with open_bag(path) as reader:
+        return bool(topics_of_type(reader, DETECTIONS_2D))
+
+
+def read_boxes(path: Path) -> RecordedBoxes:
+    """Read the boxes of a bag of one camera.
+
+    Raises:
+        BagError: The bag is damaged.
+    """
+    boxes: dict[int, list[Detection]] = {}
+    names: set[str] = set()
+    with open_bag(path) as reader:
+        for _, _, msg in read_messages(reader, topics_of_type(reader, DETECTIONS_2D)):
+            boxes.setdefault(stamp_ns_from_msg(msg.header.stamp), []).extend(
+                detections_from_msg(msg)
+            )
+            names.update(str(getattr(entry, 'id', '')) for entry in msg.detections)
+    return RecordedBoxes(boxes, as_label(names.pop()) if len(names) == 1 else '')
 
 
 @dataclass(frozen=True)
