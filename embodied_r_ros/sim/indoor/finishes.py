@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How furniture, floors and walls look: wood, cloth, books, boards, paint, pictures, soft shade.
 
-Only cloth and leaves have strong colours, so that nothing but a thing has the colour of one.
+No colour is so strong that it has a name: things are known by their shapes.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ _FACE_PX = 128
 TONES: dict[str, tuple[int, int, int]] = {
     'wood': (178, 132, 88), 'upright wood': (168, 122, 80), 'dark wood': (86, 62, 48),
     'cabinet': (226, 222, 212), 'door': (232, 228, 218), 'white': (238, 236, 230),
-    'blue fabric': (50, 88, 132), 'green fabric': (70, 120, 76), 'red fabric': (156, 60, 58),
+    'blue fabric': (92, 118, 152), 'green fabric': (98, 132, 92), 'red fabric': (164, 104, 100),
     'mustard fabric': (200, 160, 84), 'pale fabric': (216, 206, 190), 'metal': (58, 58, 62),
     'shade': (255, 238, 200), 'pot': (178, 104, 76), 'soil': (56, 44, 36), 'bark': (112, 88, 64),
-    'leaf 0': (52, 120, 50), 'leaf 1': (80, 146, 66), 'orange': (228, 142, 60),
+    'leaf 0': (76, 116, 70), 'leaf 1': (96, 142, 88), 'orange': (228, 142, 60),
     'lemon': (222, 186, 96), 'basket': (172, 140, 100), 'vase': (196, 208, 214),
     'screen': (20, 20, 24), 'books 0': (70, 52, 42), 'books 1': (70, 52, 42),
     'books 2': (70, 52, 42), 'ceiling': (226, 224, 218),
+    'glow': (255, 250, 236),
 }  # fmt: skip
 # What has a texture; all else is of one colour.
 TEXTURED = tuple(sorted(name for name in TONES if name.split()[-1] in {'wood', 'fabric'} or name.split()[0] in {'books','screen', 'door', 'cabinet', 'basket', 'shade'}))
-GLOWING = {'shade': 0.75, 'screen': 0.35, 'ceiling': 0.3}  # how much of their colour is their own light
+GLOWING = {'shade': 0.75, 'screen': 0.35, 'ceiling': 0.3, 'glow': 0.9}  # how much of their colour is their own light
 
 
 def _noise(rng: np.random.Generator, shape: tuple[int, int], cells: tuple[int, int]) -> NDArray[np.float64]:
@@ -108,11 +109,23 @@ def _landscape(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.f
     picture = np.ones((1, width, 1)) * (sky * (236, 222, 196) + (1 - sky) * (160, 186, 206))
     sun = (int(rng.uniform(0.2, 0.8) * width), int(rng.uniform(0.15, 0.4) * height))
     cv2.circle(picture, sun, max(2, height // 9), (250, 240, 214), -1, cv2.LINE_AA)
+    picture *= rng.uniform(0.88, 1.08, 3)  # of its hour
     for hill, tone in enumerate(((150, 166, 168), (124, 146, 128), (98, 116, 94))):
         line = height * (0.5 + 0.15 * hill) + height * 0.1 * _noise(rng, (1, width), (2, 4 + hill))[-1]
         below = np.arange(height)[:, None] > line
         picture[below] = np.multiply(tone, rng.uniform(0.9, 1.1))
     return picture + 5 * _noise(rng, shape, (height // 2, width // 2))[..., None]
+
+
+def _blocks(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.float64]:
+    """Blocks of pale colours side by side and one over the other."""
+    picture = np.full((*shape, 3), 216.0)
+    for _ in range(9):
+        top, left = (int(rng.integers(0, side - 8)) for side in shape)
+        tall, wide = (int(rng.integers(8, side // 2 + 9)) for side in shape)
+        tone = rng.uniform(90, 225) * rng.uniform(0.82, 1.0, 3)
+        picture[top : top + tall, left : left + wide] = tone
+    return picture
 
 
 def face_textures(finish: str) -> NDArray[np.uint8]:
@@ -267,7 +280,8 @@ def _hang_pictures(
         picture[top + 3 : top + tall + 5, left + 3 : left + wide + 5] *= 0.72
         frame[:] = rng.choice([62.0, 120.0, 30.0])
         frame[4:-4, 4:-4] = 240
-        frame[10:-10, 10:-10] = _landscape(rng, (tall - 20, wide - 20))
+        draw = _landscape if rng.random() < 0.6 else _blocks
+        frame[10:-10, 10:-10] = draw(rng, (tall - 20, wide - 20))
 
 
 def _as_image(picture: NDArray[np.float64]) -> NDArray[np.uint8]:

@@ -252,7 +252,7 @@ def room_model(room: Room, texture_rng: np.random.Generator | None = None) -> An
         _add_thing(spec, index, thing)
     if room.is_furnished:
         shell = spec.worldbody.add_body(name='shell')
-        _add_part(shell, Part('cylinder', _LAMP_M, (0.0, 0.0, room.size[2]), 'shade'))
+        _add_part(shell, Part('cylinder', _LAMP_M, (0.0, 0.0, room.size[2]), 'glow'))
         # What is drawn last costs nothing where something stands before it.
         _add_planes(spec, shell, room, texture_rng)
     spec.worldbody.add_body(name='eye', mocap=True).add_camera(name='eye')
