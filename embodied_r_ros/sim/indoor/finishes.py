@@ -35,11 +35,25 @@ TONES: dict[str, tuple[int, int, int]] = {
     'glow': (255, 250, 236),
 }  # fmt: skip
 # What has a texture; all else is of one colour.
-TEXTURED = tuple(sorted(name for name in TONES if name.split()[-1] in {'wood', 'fabric'} or name.split()[0] in {'books','screen', 'door', 'cabinet', 'basket', 'shade'}))
-GLOWING = {'shade': 0.75, 'screen': 0.35, 'ceiling': 0.3, 'glow': 0.9}  # how much of their colour is their own light
+TEXTURED = tuple(
+    sorted(
+        name
+        for name in TONES
+        if name.split()[-1] in {'wood', 'fabric'}
+        or name.split()[0] in {'books', 'screen', 'door', 'cabinet', 'basket', 'shade'}
+    )
+)
+GLOWING = {
+    'shade': 0.75,
+    'screen': 0.35,
+    'ceiling': 0.3,
+    'glow': 0.9,
+}  # how much of their colour is their own light
 
 
-def _noise(rng: np.random.Generator, shape: tuple[int, int], cells: tuple[int, int]) -> NDArray[np.float64]:
+def _noise(
+    rng: np.random.Generator, shape: tuple[int, int], cells: tuple[int, int]
+) -> NDArray[np.float64]:
     """Smooth noise of unit strength with so many knots down and across. Shape (H, W)."""
     knots = rng.normal(0, 1, (max(2, cells[0]), max(2, cells[1])))
     return np.asarray(cv2.resize(knots, shape[::-1], interpolation=cv2.INTER_CUBIC))
@@ -55,17 +69,28 @@ def _edged(picture: NDArray[np.float64], depth: float, share: float = 0.12) -> N
     height, width = picture.shape[:2]
     y, x = (np.minimum(t, t[::-1]) for t in (np.linspace(0, 1, height), np.linspace(0, 1, width)))
     near = np.minimum.outer(y, x) / share
-    return picture * (1 - depth * np.exp(-np.minimum(near, 4.0) ** 2))[..., None]
+    return picture * (1 - depth * np.exp(-(np.minimum(near, 4.0) ** 2)))[..., None]
 
 
-def _wood(rng: np.random.Generator, tone: Sequence[float], shape: tuple[int, int]) -> NDArray[np.float64]:
+def _wood(
+    rng: np.random.Generator, tone: Sequence[float], shape: tuple[int, int]
+) -> NDArray[np.float64]:
     """Wood whose grain runs across the picture."""
-    grain = 0.1 * _noise(rng, shape, (shape[0] // 4, 3)) + 0.06 * _noise(rng, shape, (shape[0] // 2, 6))
+    grain = 0.1 * _noise(rng, shape, (shape[0] // 4, 3)) + 0.06 * _noise(
+        rng, shape, (shape[0] // 2, 6)
+    )
     knots = _noise(rng, shape, (6, 2))
-    return _plain(tone, grain + 0.04 * np.sin(9 * knots) + 0.03 * _noise(rng, shape, (shape[0] // 2, shape[1] // 3)))
+    return _plain(
+        tone,
+        grain
+        + 0.04 * np.sin(9 * knots)
+        + 0.03 * _noise(rng, shape, (shape[0] // 2, shape[1] // 3)),
+    )
 
 
-def _cloth(rng: np.random.Generator, tone: Sequence[float], shape: tuple[int, int]) -> NDArray[np.float64]:
+def _cloth(
+    rng: np.random.Generator, tone: Sequence[float], shape: tuple[int, int]
+) -> NDArray[np.float64]:
     rows, columns = np.indices(shape)
     weave = 0.05 * ((rows + columns) // 2 % 2) - 0.025
     folds = 0.07 * _noise(rng, shape, (4, 4)) + 0.07 * _noise(rng, shape, (24, 24))
@@ -90,7 +115,9 @@ def _books(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.float
     return picture
 
 
-def _panels(picture: NDArray[np.float64], rows: Sequence[float], columns: int) -> NDArray[np.float64]:
+def _panels(
+    picture: NDArray[np.float64], rows: Sequence[float], columns: int
+) -> NDArray[np.float64]:
     """Sunken panels with a light and a dark edge, `rows` being where each row of them ends."""
     height, width = picture.shape[:2]
     for top, bottom in zip((0.0, *rows), rows, strict=False):
@@ -111,7 +138,10 @@ def _landscape(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.f
     cv2.circle(picture, sun, max(2, height // 9), (250, 240, 214), -1, cv2.LINE_AA)
     picture *= rng.uniform(0.88, 1.08, 3)  # of its hour
     for hill, tone in enumerate(((150, 166, 168), (124, 146, 128), (98, 116, 94))):
-        line = height * (0.5 + 0.15 * hill) + height * 0.1 * _noise(rng, (1, width), (2, 4 + hill))[-1]
+        line = (
+            height * (0.5 + 0.15 * hill)
+            + height * 0.1 * _noise(rng, (1, width), (2, 4 + hill))[-1]
+        )
         below = np.arange(height)[:, None] > line
         picture[below] = np.multiply(tone, rng.uniform(0.9, 1.1))
     return picture + 5 * _noise(rng, shape, (height // 2, width // 2))[..., None]
@@ -182,7 +212,9 @@ def _corner_light(shape: tuple[int, int]) -> NDArray[np.float64]:
     return np.asarray((1 - 0.2 * np.exp(-y[:, None] / 0.3)) * (1 - 0.2 * np.exp(-x[None] / 0.3)))
 
 
-def floor_texture(rng: np.random.Generator, size: Vector, things: Sequence[RoomThing]) -> NDArray[np.uint8]:
+def floor_texture(
+    rng: np.random.Generator, size: Vector, things: Sequence[RoomThing]
+) -> NDArray[np.uint8]:
     """Boards and a rug, and the shade of what stands there. Rows go along -y. RGB (H, W, 3)."""
     width, height = (round(side * _PX_PER_M) for side in size[:2])
     picture, board = np.zeros((height, width, 3)), 14
@@ -202,19 +234,32 @@ def floor_texture(rng: np.random.Generator, size: Vector, things: Sequence[RoomT
     return _as_image(picture * light[..., None])
 
 
-def _lay_rug(rng: np.random.Generator, picture: NDArray[np.float64], size: Vector, things: Sequence[RoomThing]) -> None:
+def _lay_rug(
+    rng: np.random.Generator,
+    picture: NDArray[np.float64],
+    size: Vector,
+    things: Sequence[RoomThing],
+) -> None:
     """A rug before the couch."""
     for couch in [thing for thing in things if thing.name == 'couch']:
         ahead = rotation_from_ypr(couch.yaw_rad, 0, 0) @ (0.0, -1.15, 0.0)
         x, y = np.add(couch.position, ahead)[:2]
         wide, deep = np.abs(rotation_from_ypr(couch.yaw_rad, 0, 0) @ (2.1, 1.3, 0.0))[:2]
-        left, top = round((x - wide / 2 + size[0] / 2) * _PX_PER_M), round((size[1] / 2 - y - deep / 2) * _PX_PER_M)
-        rug = picture[max(0, top) : top + round(deep * _PX_PER_M), max(0, left) : left + round(wide * _PX_PER_M)]
+        left, top = (
+            round((x - wide / 2 + size[0] / 2) * _PX_PER_M),
+            round((size[1] / 2 - y - deep / 2) * _PX_PER_M),
+        )
+        rug = picture[
+            max(0, top) : top + round(deep * _PX_PER_M),
+            max(0, left) : left + round(wide * _PX_PER_M),
+        ]
         rug[:] = _plain((188, 176, 160), 0.06 * _noise(rng, rug.shape[:2], rug.shape[:2]))
         rows, columns = np.indices(rug.shape[:2])
         rug[(abs(rows % 32 - 16) + abs(columns % 32 - 16)) // 3 % 4 == 0] *= 0.72
         for edge, tone in ((0, (120, 104, 96)), (7, (222, 212, 196)), (12, (120, 104, 96))):
-            cv2.rectangle(rug, (edge, edge), (rug.shape[1] - 1 - edge, rug.shape[0] - 1 - edge), tone, 4)
+            cv2.rectangle(
+                rug, (edge, edge), (rug.shape[1] - 1 - edge, rug.shape[0] - 1 - edge), tone, 4
+            )
 
 
 def _floor_box(thing: RoomThing, size: Vector) -> NDArray[np.float64]:
@@ -224,7 +269,9 @@ def _floor_box(thing: RoomThing, size: Vector) -> NDArray[np.float64]:
 
 
 def wall_texture(
-    rng: np.random.Generator, sides: tuple[float, float], before: Sequence[tuple[float, float, float, bool]]
+    rng: np.random.Generator,
+    sides: tuple[float, float],
+    before: Sequence[tuple[float, float, float, bool]],
 ) -> NDArray[np.uint8]:
     """Paper with a skirting and pictures, and the shade of what stands before it.
 
@@ -239,7 +286,9 @@ def wall_texture(
     """
     width, height = (round(side * _PX_PER_M) for side in sides)
     tone = _WALLS[int(rng.integers(len(_WALLS)))]
-    grey = 0.02 * _noise(rng, (height, width), (12, 12)) + 0.022 * _noise(rng, (height, width), (height // 3, width // 3))
+    grey = 0.02 * _noise(rng, (height, width), (12, 12)) + 0.022 * _noise(
+        rng, (height, width), (height // 3, width // 3)
+    )
     columns = np.arange(width)
     grey += 0.03 * (columns // 12 % 2)
     picture = _plain(tone, grey)
@@ -248,7 +297,10 @@ def wall_texture(
     picture[-11:] = (236, 232, 224)
     picture[-12:-10] *= 0.7
     light = _corner_light((height, width)) * 1.05
-    boxes = [np.multiply([l - 0.05, sides[1] - h - 0.05, r + 0.05, sides[1]], _PX_PER_M) for l, r, h, _ in before]
+    boxes = [
+        np.multiply([l - 0.05, sides[1] - h - 0.05, r + 0.05, sides[1]], _PX_PER_M)
+        for l, r, h, _ in before
+    ]
     _shade(light, boxes, 0.42)
     return _as_image(picture * light[..., None])
 
@@ -265,14 +317,22 @@ def _print_sprigs(rng: np.random.Generator, picture: NDArray[np.float64]) -> Non
 
 
 def _hang_pictures(
-    rng: np.random.Generator, picture: NDArray[np.float64], before: Sequence[tuple[float, float, float, bool]]
+    rng: np.random.Generator,
+    picture: NDArray[np.float64],
+    before: Sequence[tuple[float, float, float, bool]],
 ) -> None:
     height, width = picture.shape[:2]
-    taken = [(left * _PX_PER_M, right * _PX_PER_M) for left, right, _, may_hang in before if not may_hang]
+    taken = [
+        (left * _PX_PER_M, right * _PX_PER_M)
+        for left, right, _, may_hang in before
+        if not may_hang
+    ]
     for _ in range(14):
         tall, wide = int(rng.integers(44, 76)), int(rng.integers(48, 96))
         left = int(rng.integers(20, max(21, width - wide - 20)))
-        if left + wide + 20 > width or any(left < r + 12 and l < left + wide + 12 for l, r in taken):
+        if left + wide + 20 > width or any(
+            left < r + 12 and l < left + wide + 12 for l, r in taken
+        ):
             continue
         taken.append((left - 20, left + wide + 20))
         top = round(height - 1.62 * _PX_PER_M - tall / 2)

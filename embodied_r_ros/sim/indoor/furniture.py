@@ -7,11 +7,12 @@ looks at its front, z is up; a `bottom` is the middle of the lower side.
 
 from __future__ import annotations
 
+from dataclasses import replace
 import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.core.types.geometry import rotation_from_ypr
-from embodied_r_ros.sim.indoor.room import Box, Part, Room, RoomThing, UnfitError
+from embodied_r_ros.sim.indoor.room import Part, Room, RoomThing
 import numpy as np
 
 if TYPE_CHECKING:
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.types.layout import Vector
     from numpy.typing import NDArray
 
-_ATTEMPTS = 80  # per piece, before the room is given up
-_GAP_M = 0.15  # between pieces
-_BEFORE_DOOR_M = 0.8  # kept free
+_OFF_THE_WALL_M = 0.01
 _ASKEW_RAD = 0.2  # by which a chair may be turned
 _FABRICS = ('blue fabric', 'green fabric', 'red fabric')
 _NO_TURN: Vector = (0.0, 0.0, 0.0)
@@ -127,7 +126,10 @@ def _cabinet(rng: np.random.Generator) -> list[Part]:
 
 def _tv(rng: np.random.Generator) -> list[Part]:
     width = float(rng.uniform(1.0, 1.2))
-    parts = [_box('metal', (0.4, 0.2, 0.015), (0, 0, 0)), _box('metal', (0.1, 0.03, 0.1), (0, 0, 0))]
+    parts = [
+        _box('metal', (0.4, 0.2, 0.015), (0, 0, 0)),
+        _box('metal', (0.1, 0.03, 0.1), (0, 0, 0)),
+    ]
     return [*parts, _box('screen', (width, 0.05, width * 0.58), (0, 0, 0.07))]
 
 
@@ -149,7 +151,9 @@ NAMES = tuple(_MAKERS)
 def corners_of(part: Part) -> NDArray[np.float64]:
     """Corners of the box around a part, in the axes of its piece [m]. Shape (8, 3)."""
     signs = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
-    return np.asarray(signs * np.divide(part.size, 2) @ rotation_from_ypr(*part.turn).T + part.centre)
+    return np.asarray(
+        signs * np.divide(part.size, 2) @ rotation_from_ypr(*part.turn).T + part.centre
+    )
 
 
 def _piece(name: str, parts: Sequence[Part], yaw_rad: float, bottom: Vector) -> RoomThing:
@@ -164,125 +168,76 @@ def _piece(name: str, parts: Sequence[Part], yaw_rad: float, bottom: Vector) -> 
     x, y, z = bottom
     size = (float(width), float(depth), float(height))
     return RoomThing(
-        '', '', 'box', size, yaw_rad, (0.5, 0.5, 0.5), 'floor', (x, y, z + size[2] / 2), name, moved
+        '',
+        '',
+        'box',
+        size,
+        yaw_rad,
+        (0.5, 0.5, 0.5),
+        'floor',
+        (x, y, z + size[2] / 2),
+        name,
+        moved,
     )
 
 
-class _Furnisher:
-    """Places pieces in a room, one after the other."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._rng = rng
-        x, y, z = (float(rng.uniform(*ends)) for ends in ((4.6, 6.0), (4.2, 5.4), (2.45, 2.65)))
-        self.size = (x, y, z)
-        self.things: list[RoomThing] = []
-        self._taken: list[Box] = []
-
-    def parts(self, name: str) -> list[Part]:
-        return _MAKERS[name](self._rng)
-
-    def try_piece(self, piece: RoomThing, before_m: float = 0.0, gap_m: float = _GAP_M) -> bool:
-        """Keep a piece where nothing stands, nor in so much before it [m]."""
-        plan = _plan(piece, before_m)
-        (x, y, _), (wide, deep, _) = plan.centre, plan.size
-        is_in = abs(x) + wide / 2 < self.size[0] / 2 + 1e-6 and abs(y) + deep / 2 < self.size[1] / 2 + 1e-6
-        if not is_in or any(plan.gap(other) < gap_m for other in self._taken):
-            return False
-        self.things.append(piece)
-        self._taken.append(plan)
-        return True
-
-    def at_wall(
-        self, name: str, walls: Sequence[int], along: tuple[float, float], off_m: float = 0.02, before_m: float = 0.4
-    ) -> RoomThing:
-        """Place a piece with its back to one of some walls (+x, +y, -x, -y).
-
-        Args:
-            name: What it is.
-            walls: Which may be chosen.
-            along: From where to where its middle may be, as shares of half of what is free there.
-            off_m: From the wall to its back [m].
-            before_m: What stays free before it [m].
-
-        Raises:
-            UnfitError: There is no place.
-        """
-        parts = self.parts(name)
-        for _ in range(_ATTEMPTS):
-            wall = int(self._rng.choice(walls))
-            yaw = (wall - 1) * math.pi / 2
-            still = _piece(name, parts, 0.0, (0.0, 0.0, 0.0))
-            reach = self.size[wall % 2] / 2 - still.size[1] / 2 - off_m
-            side = float(self._rng.uniform(*along)) * (self.size[1 - wall % 2] - still.size[0]) / 2
-            back = np.array([math.cos(yaw + math.pi / 2), math.sin(yaw + math.pi / 2)])
-            x, y = back * reach + np.array([-back[1], back[0]]) * side
-            piece = _piece(name, parts, yaw, (float(x), float(y), 0.0))
-            if self.try_piece(piece, before_m):
-                return piece
-        msg = f'no wall has room for a {name}'
-        raise UnfitError(msg)
-
-    def set_table(self) -> None:
-        """Place a table with chairs round it.
-
-        Raises:
-            UnfitError: There is no place.
-        """
-        parts, chair = self.parts('table'), self.parts('chair')
-        for _ in range(_ATTEMPTS):
-            x, y = (float(self._rng.uniform(-0.5, 0.5)) * side for side in self.size[:2])
-            yaw = float(self._rng.integers(2)) * math.pi / 2
-            table = _piece('table', parts, yaw, (x, y, 0.0))
-            kept, taken = list(self.things), list(self._taken)
-            if self.try_piece(table, gap_m=0.5):
-                if self._set_chairs(table, chair):
-                    return
-                self.things, self._taken = kept, taken
-        msg = 'there is no room for a table'
-        raise UnfitError(msg)
-
-    def _set_chairs(self, table: RoomThing, chair: list[Part]) -> bool:
-        self._taken.pop()  # chairs stand half under it
-        c, s = math.cos(table.yaw_rad), math.sin(table.yaw_rad)
-        for front, side in ((-1, -0.3), (1, 0.3), (-1, 0.3), (1, -0.3))[: int(self._rng.integers(2, 5))]:
-            out = front * (table.size[1] / 2 + float(self._rng.uniform(0.05, 0.2)))
-            x, y = table.position[0] + c * side - s * out, table.position[1] + s * side + c * out
-            yaw = table.yaw_rad + (0 if front > 0 else math.pi) + float(self._rng.uniform(-1, 1)) * _ASKEW_RAD
-            if not self.try_piece(_piece('chair', chair, yaw, (x, y, 0.0)), gap_m=0.02):
-                return False
-        self._taken.append(_plan(table))
-        return True
-
-
-def _plan(piece: RoomThing, before_m: float = 0.0) -> Box:
-    """What a piece, and so much before it [m], take of the floor; no piece is askew by much."""
-    turns = round(piece.yaw_rad / (math.pi / 2)) % 4
-    width, depth = piece.size[0], piece.size[1] + before_m
-    ahead = (0, -1), (1, 0), (0, 1), (-1, 0)
-    dx, dy = (part * before_m / 2 for part in ahead[turns])
-    size = (depth, width, 0.0) if turns % 2 else (width, depth, 0.0)
-    return Box((piece.position[0] + dx, piece.position[1] + dy, 0.0), size)
-
-
 def living_room(rng: np.random.Generator) -> Room:
-    """Draw a room with furniture that has names.
+    """Draw a room with furniture that has names: a couch before a tv, a table between them.
 
     Args:
         rng: Where chance comes from.
-
-    Raises:
-        UnfitError: Something found no place.
     """
-    room = _Furnisher(rng)
-    wall = int(rng.integers(4))
-    opposite, sides = (wall + 2) % 4, ((wall + 1) % 4, (wall + 3) % 4)
-    couch = room.at_wall('couch', [wall], (-0.5, 0.5), 0.06)
-    room.at_wall('door', sides, (-0.8, 0.8), 0.0, _BEFORE_DOOR_M)
-    cabinet = room.at_wall('cabinet', [opposite], (-0.4, 0.4))
-    x, y, _ = cabinet.position
-    tv = _piece('tv', room.parts('tv'), cabinet.yaw_rad, (x, y, cabinet.size[2]))
-    room.at_wall('shelf', [*sides, opposite], (-0.8, 0.8))
-    room.at_wall('lamp', [couch_side for couch_side in [wall]], (-0.95, 0.95), 0.12, 0.0)
-    room.at_wall('plant', [*sides, opposite], (-0.95, 0.95), 0.05, 0.0)
-    room.set_table()
-    return Room(room.size, (), (*room.things, tv))
+    size = (
+        float(rng.uniform(5.2, 6.2)),
+        float(rng.uniform(4.8, 5.6)),
+        float(rng.uniform(2.4, 2.6)),
+    )
+    side, turns = int(rng.choice((-1, 1))), int(rng.integers(4))
+    shift = [float(value) for value in rng.uniform(-0.5, 0.5, 3)]
+
+    def at_wall(name: str, wall: int, along: float) -> RoomThing:
+        """A piece with its back to the wall at +x, +y, -x or -y."""
+        yaw = (wall - 1) * math.pi / 2
+        piece = _piece(name, _MAKERS[name](rng), yaw, (0.0, 0.0, 0.0))
+        back = size[wall % 2] / 2 - piece.size[1] / 2 - _OFF_THE_WALL_M
+        c, s = round(math.cos(yaw)), round(math.sin(yaw))
+        return replace(
+            piece, position=(c * along - s * back, s * along + c * back, piece.position[2])
+        )
+
+    couch, cabinet = at_wall('couch', 1, shift[0]), at_wall('cabinet', 3, shift[1])
+    lamp = at_wall('lamp', 1, couch.position[0] + side * (couch.size[0] / 2 + 0.35))
+    plant = at_wall('plant', 3, side * (size[0] / 2 - 0.58))
+    beside = 2 - 2 * (side < 0)  # the wall without the lamp
+    shelf = at_wall('shelf', beside, side * float(rng.uniform(-0.1, size[1] / 2 - 0.9)))
+    door = at_wall('door', 2 - beside, side * float(rng.uniform(-0.3, size[1] / 2 - 0.8)))
+    tv = _piece('tv', _tv(rng), cabinet.yaw_rad, (*cabinet.position[:2], cabinet.size[2]))
+    table = _piece('table', _table(rng), 0.0, (shift[2], float(rng.uniform(-0.4, 0.1)), 0.0))
+    things = [couch, cabinet, lamp, plant, shelf, door, tv, table, *_chairs(rng, table)]
+    return _turned(Room(size, (), tuple(things)), turns)
+
+
+def _chairs(rng: np.random.Generator, table: RoomThing) -> list[RoomThing]:
+    """Two to four chairs at a table, half under it and a little askew."""
+    places = ((-1, -0.3), (1, 0.3), (-1, 0.3), (1, -0.3))[: int(rng.integers(2, 5))]
+    chairs = []
+    for front, along in places:
+        out = front * (table.size[1] / 2 + float(rng.uniform(0.05, 0.2)))
+        yaw = (0 if front > 0 else math.pi) + float(rng.uniform(-1, 1)) * _ASKEW_RAD
+        x, y, _ = table.position
+        chairs.append(_piece('chair', _chair(rng), yaw, (x + along, y + out, 0.0)))
+    return chairs
+
+
+def _turned(room: Room, turns: int) -> Room:
+    """A room that is turned by quarters."""
+    things, (width, depth, height) = room.things, room.size
+    for _ in range(turns):
+        width, depth = depth, width
+        things = tuple(
+            replace(
+                t, yaw_rad=t.yaw_rad + math.pi / 2, position=(-t.position[1], *t.position[::2])
+            )
+            for t in things
+        )
+    return replace(room, size=(width, depth, height), things=things)

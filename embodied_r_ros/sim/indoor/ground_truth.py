@@ -82,7 +82,9 @@ def _joined(parts: Sequence[Part]) -> SurfaceSamples:
         np.concatenate([s.points @ t + p.centre for (s, p), t in zip(solids, turns, strict=True)]),
         np.concatenate([s.normals @ t for (s, _), t in zip(solids, turns, strict=True)]),
         np.concatenate([solid.areas for solid, _ in solids]),
-        np.concatenate([s.corners @ t + p.centre for (s, p), t in zip(solids, turns, strict=True)]),
+        np.concatenate(
+            [s.corners @ t + p.centre for (s, p), t in zip(solids, turns, strict=True)]
+        ),
     )
 
 
