@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A simulated detector: noisy boxes of what an image shows, with misses, by the name of each thing.
+"""A simulated detector: noisy boxes of the things that an image shows, with misses.
 
 It knows the truth. Wherever its boxes show, they are said to be of a simulated detector.
 """

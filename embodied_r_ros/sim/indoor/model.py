@@ -197,7 +197,6 @@ NEAR_M = 0.02
 FAR_M = 30.0
 _FLOOR_TILES_PX = 40
 _AT_WALL_M = 0.35  # between a wall and what shades it, at most
-_LOW_M = 1.2  # pictures hang above what is lower
 _LAMP_M = (0.44, 0.44, 0.12)  # of the ceiling, half of it above
 _TO_LIGHT = (-0.3, -0.45, 0.84)
 _FAR_LIGHT_M = 50.0  # from there it falls at one angle everywhere
@@ -219,6 +218,22 @@ class _Plane:
     frame: NDArray[np.float64]  # (3, 3); columns: right and up of the texture, normal
     sides: tuple[float, float]  # extents along right and up [m]
     tiles_px: int = 0
+
+    def _place(self, thing: RoomThing) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Centre and half extents of a thing along the columns of the frame [m]."""
+        turn = self.frame.T @ rotation_from_ypr(thing.yaw_rad, 0.0, 0.0)
+        return self.frame.T @ (thing.position - self.centre), np.abs(turn @ thing.size) / 2
+
+    def gap_to(self, thing: RoomThing) -> float:
+        """Distance of a thing [m]."""
+        centre, half = self._place(thing)
+        return float(centre[2] - half[2])
+
+    def box_before(self, thing: RoomThing) -> NDArray[np.float64]:
+        """Left, top, right and bottom of a thing on the texture [m]."""
+        (x, y, _), (wide, high, _) = self._place(thing)
+        across, down = x + self.sides[0] / 2, self.sides[1] / 2 - y
+        return np.array([across - wide, down - high, across + wide, down + high])
 
 
 def room_model(room: Room, texture_rng: np.random.Generator | None = None) -> Any:
@@ -338,20 +353,9 @@ def _plane_texture(plane: _Plane, rng: np.random.Generator, room: Room) -> NDArr
         width, height = (round(side * PIXELS_PER_M) for side in plane.sides)
         return surface_texture(rng, width, height, plane.tiles_px, room.rare_surfaces)
     if plane.name == 'floor':
-        return floor_texture(rng, room.size, room.things)
-    before = [_before(plane, thing) for thing in room.things]
-    return wall_texture(rng, plane.sides, [one for one in before if one])
-
-
-def _before(wall: _Plane, thing: RoomThing) -> tuple[float, float, float, bool] | None:
-    """Left and right end [m] of a thing at a wall, its height, and whether it leaves room above."""
-    x, y, off = wall.frame.T @ np.subtract(thing.position, wall.centre)
-    turn = wall.frame.T @ rotation_from_ypr(thing.yaw_rad, 0.0, 0.0)
-    wide, high, deep = np.abs(turn @ thing.size) / 2
-    if off - deep > _AT_WALL_M:
-        return None
-    left, top = x + wall.sides[0] / 2 - wide, y + wall.sides[1] / 2 + high
-    return float(left), float(left + 2 * wide), float(top), bool(top < _LOW_M)
+        return floor_texture(rng, room)
+    near = [thing for thing in room.things if plane.gap_to(thing) < _AT_WALL_M]
+    return wall_texture(rng, plane.sides, [plane.box_before(thing) for thing in near])
 
 
 def _add_finishes(spec: Any, has_textures: bool) -> None:

@@ -168,7 +168,7 @@ class WorldRenderer:
         return self._renderer.render()
 
     def _leave_out_unseen(self) -> None:
-        """Draw nothing of what lies beside the view; planes have no bounds and are always drawn."""
+        """Draw nothing that lies beside the view; planes have no bounds and are drawn."""
         model, data = self.world.model, self.world.data
         offsets = (data.geom_xpos - data.cam_xpos[0]) @ data.cam_xmat[0].reshape(3, 3)
         radius = np.where(model.geom_rbound > 0, model.geom_rbound, np.inf)
