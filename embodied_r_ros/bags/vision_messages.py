@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DETECTIONS_2D = 'vision_msgs/msg/Detection2DArray'
+SIMULATED_DETECTOR = 'simulated detector'  # by which the boxes of simulations are marked
 DETECTIONS_3D = 'vision_msgs/msg/Detection3DArray'
 MARKERS = 'visualization_msgs/msg/MarkerArray'
 CLASS_NUMBERS = {'': (), 'coco': COCO, 'coco91': COCO_NUMBERED}  # what numbers of classes mean

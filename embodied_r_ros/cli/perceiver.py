@@ -56,7 +56,7 @@ def add_perceiver_arguments(
     parser.add_argument(
         '--perceiver',
         choices=('auto', 'recorded', 'classical', 'detections', 'detector', 'vlm', 'fused'),
-        help='which perceiver to use; recorded: the deltas of the bag; detections: classical, with '
+        help='which perceiver to use; recorded: the deltas of the bag; detections: classical with '
         'the boxes of a ROS detector in the bag; fused: vlm and detector, each thing once; '
         'auto: what is there of a server that is given (chat.url, profile), of boxes in the bag '
         'or a detector that is given (detector.model) or fetched, else classical; '

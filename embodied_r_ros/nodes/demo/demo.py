@@ -17,13 +17,14 @@ from typing import Any, NamedTuple, TYPE_CHECKING
 
 from embodied_r_ros.apps.sheet import AnsweredQuestion, write_contact_sheet
 from embodied_r_ros.bags.playback import Playable, playable
+from embodied_r_ros.bags.vision_messages import has_boxes, SIMULATED_DETECTOR
 from embodied_r_ros.bags.writer import BagLock, is_locked
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.common.files import make_empty_folder, write_whole
 from embodied_r_ros.core.reasoning.question import Question
 from embodied_r_ros.core.types.deltas import ItemStatus
 from embodied_r_ros.data.episodes.episode import read_layout
-from embodied_r_ros.data.questions.indoor import Draft, KINDS, Moment
+from embodied_r_ros.data.questions.indoor import Draft, KINDS, Moment, plain_questions
 from embodied_r_ros.data.questions.wordings import FACINGS, HEIGHTS, PLACES, WORDINGS
 from embodied_r_ros.nodes.demo.client import demo_client
 from embodied_r_ros.nodes.run import NodeProcesses, own_environment
@@ -73,6 +74,9 @@ def questions_about(deltas: Sequence[SemanticDelta], layout: Layout | None) -> l
         questions += [Question(WORDINGS[kind][0], options) for kind, options in _ANYWHERE.items()]
         return [DemoQuestion(question) for question in questions[:_QUESTIONS]]
     moment = _moment(deltas, layout)
+    plain = [DemoQuestion(Question(text), truth) for text, truth in plain_questions(moment)]
+    if len(plain) == _QUESTIONS:
+        return plain
     rng = Random(0)
     demo_questions: list[DemoQuestion] = []
     for kind in _WANTED:
@@ -307,7 +311,8 @@ def _start_pipeline(
     nodes.start('keyframe_extractor', camera, remaps)
     # Nothing is coalesced: what the machine is too slow for is perceived after the last image.
     worker = {'worker': {'capacity': 1000}}
-    nodes.start('semantic_perceiver', {**common, **worker, **perceiver})
+    boxes = {'detections': {'recording': str(play.bag)}} if has_boxes(play.bag) else {}
+    nodes.start('semantic_perceiver', {**common, **worker, **boxes, **perceiver})
     reasoner: dict[str, Any] = {'profile': TOOLS}
     if server:
         suited = load_profile(READER).reasoner
@@ -332,7 +337,9 @@ def _leave(
     pids: dict[str, int],
 ) -> dict[str, Any]:
     """Put bag, contact sheet and report into the output folder, all or nothing."""
+    names = client.deltas[0].model.name if client.deltas else ''
     title = f'embodied-r demo: {request.source.name}'
+    title += f', names by a {names}' if names == SIMULATED_DETECTOR else ''
     sheet = bag.with_name('contact_sheet.png')
     write_contact_sheet(sheet, title, client.keyframes, client.deltas, answers)
     report = {

@@ -9,7 +9,11 @@ from __future__ import annotations
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.messages import header_to_msg
-from embodied_r_ros.bags.vision_messages import DETECTIONS_2D, hypothesis_to_msg
+from embodied_r_ros.bags.vision_messages import (
+    DETECTIONS_2D,
+    hypothesis_to_msg,
+    SIMULATED_DETECTOR,
+)
 from embodied_r_ros.core.types.vocabulary import Detection
 from embodied_r_ros.sim.indoor.world import World, WorldRenderer
 import numpy as np
@@ -22,7 +26,6 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.types.layout import ObjectView, Vector
     from embodied_r_ros.sim.indoor.room import Room
 
-SIMULATED_DETECTOR = 'simulated detector'
 _WIDTH_PX = 160  # of the picture in which it looks for what can be seen
 _MISSED = 0.1  # share of the things that are visible
 _NOISE = 0.015  # of an edge, as a share of the box, and no less than

@@ -11,7 +11,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.message_types import BagMessageFactory
 from embodied_r_ros.bags.messages import camera_info_to_msg, encoded_image_to_msg, odometry_to_msg
-from embodied_r_ros.bags.vision_messages import DETECTIONS_2D
+from embodied_r_ros.bags.vision_messages import DETECTIONS_2D, SIMULATED_DETECTOR
 from embodied_r_ros.bags.writer import BagWriter, LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
 from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.common.files import code_version
@@ -19,11 +19,7 @@ from embodied_r_ros.core.types.episodes import EpisodeEvent, EpisodeMark
 from embodied_r_ros.core.types.geometry import NS_PER_S, relative_motion
 from embodied_r_ros.core.types.images import encode_image
 from embodied_r_ros.data.own_messages import delta_to_msg, keyframe_to_msg, mark_to_msg
-from embodied_r_ros.sim.indoor.detector import (
-    detections_to_msg,
-    SIMULATED_DETECTOR,
-    SimulatedDetector,
-)
+from embodied_r_ros.sim.indoor.detector import detections_to_msg, SimulatedDetector
 from embodied_r_ros.sim.indoor.ground_truth import true_episode
 from embodied_r_ros.sim.indoor.room import UnfitError
 from embodied_r_ros.sim.indoor.scenario import draw_scenario
@@ -46,7 +42,7 @@ if TYPE_CHECKING:
 CAMERA_FRAME = 'camera_optical_frame'
 CAMERA_LINK = 'camera_link'
 _VELOCITY_STEP_NS = 1_000_000  # to both sides of a stamp
-_DETECTOR_SEED = 2  # beside that of the textures
+_DETECTOR_SEED = 1  # beside that of the textures
 _STRING = 'std_msgs/msg/String'
 _TOPICS: dict[str, tuple[str, Qos]] = {
     '/provenance': (_STRING, LATCHED_QOS),

@@ -178,7 +178,8 @@ def floor_texture(rng: np.random.Generator, room: Room) -> NDArray[np.uint8]:
     for top in range(0, height, _BOARD_PX):
         ends = np.cumsum(rng.integers(90, 170, width // 90 + 1)) - 60
         for left, right in zip((0, *ends), ends, strict=False):
-            tone = np.multiply((172, 138, 102), rng.uniform(0.86, 1.1))
+            light = float(rng.uniform(0.86, 1.1))
+            tone = [172 * light, 138 * light, 102 * light]
             part = picture[top : top + _BOARD_PX, left:right]
             part[:] = _wood(rng, tone, (_BOARD_PX, 170))[: len(part), : part.shape[1]]
             part[:, -1:] *= 0.6

@@ -149,7 +149,8 @@ class WorldRenderer:
         self._renderer.enable_segmentation_rendering()
         segments = self._draw()
         self._renderer.disable_segmentation_rendering()
-        geoms = np.where(segments[..., 1] == mujoco.mjtObj.mjOBJ_GEOM, segments[..., 0], -1)
+        is_geom = segments[..., 1] == int(mujoco.mjtObj.mjOBJ_GEOM)  # the enum itself is slow
+        geoms = np.where(is_geom, segments[..., 0], -1)
         return self.world.things_of(geoms.astype(np.int32))
 
     def close(self) -> None:
