@@ -130,6 +130,8 @@ def _bags(args: argparse.Namespace, folder: Path) -> Path:
             *words.split(),
             '--set',
             f'indoor.rate_hz={args.rate}',
+            '--set',
+            'indoor.kinds=all',
             '--size',
             size,
             '--out',

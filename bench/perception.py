@@ -304,7 +304,7 @@ def main(args: argparse.Namespace) -> int:
             args.json.write_text(json.dumps({'positions': positions}, indent=1))
         return 0
     width, height = (int(side) for side in args.size.split('x'))
-    config = IndoorConfig(width_px=width, height_px=height)
+    config = IndoorConfig(width_px=width, height_px=height, kinds='all')
     figures = measure(config, args.seed, args.episodes)
     print(f'{"":28}' + ''.join(f'{mode:>14}' for mode in figures))
     for name in figures[MODES[0]]:

@@ -139,7 +139,8 @@ def _place_of(source: str, footage: Path, rooms: Path) -> Path:
     _, seed, name = source.split('/')
     folder = rooms / seed
     if not folder.exists():
-        _run('sim', 'indoor', '--episodes', str(_EPISODES), '--seed', seed, '--out', str(folder))
+        given = f'--episodes {_EPISODES} --seed {seed} --set indoor.kinds=all --out'
+        _run('sim', 'indoor', *given.split(), str(folder))
     return folder / name
 
 

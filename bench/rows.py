@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Measure, print, and tell whether the budgets are met."""
-    config = IndoorConfig(args.rate, args.duration, *args.size)
+    config = IndoorConfig(args.rate, args.duration, *args.size, kinds='all')
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         count = _MORE * args.episodes

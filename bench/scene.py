@@ -97,7 +97,7 @@ class MapTally:
 def measure_rooms(seed: int, rooms: int, duration_s: float) -> dict[str, MapTally]:
     """Map rooms of a seed by both kinds of deltas."""
     tallies = {name: MapTally() for name in ('true deltas', 'perceived', 'baseline')}
-    config = IndoorConfig(duration_s=duration_s)
+    config = IndoorConfig(duration_s=duration_s, kinds='all')
     for index in tqdm(range(rooms), desc='rooms', disable=not sys.stderr.isatty()):
         keyframes, deltas = keyframes_with_truth(config, seed, index)
         _, truth, _ = draw_episode(config, seed, index)
@@ -120,7 +120,7 @@ def measure_rooms(seed: int, rooms: int, duration_s: float) -> dict[str, MapTall
 
 def measure_areas(seed: int, rooms: int, duration_s: float) -> dict[str, float]:
     """How well depth along the way tells the area of rooms, where it tells one."""
-    config = IndoorConfig(images=False, duration_s=duration_s)
+    config = IndoorConfig(images=False, duration_s=duration_s, kinds='all')
     camera = config.camera().scaled(_DEPTH_PX, _DEPTH_PX * 3 // 4)
     ratios = []
     for index in tqdm(range(rooms), desc='areas', disable=not sys.stderr.isatty()):

@@ -119,7 +119,7 @@ def _room(script: dict[str, Any]) -> Iterator[StampedImage]:
     from embodied_r_ros.sim.indoor.world import World, WorldRenderer
     from embodied_r_ros.sim.runs import IndoorConfig
 
-    scenario, _, _ = draw_episode(IndoorConfig(), script['seed'], 0)
+    scenario, _, _ = draw_episode(IndoorConfig(kinds='all'), script['seed'], 0)
     pose = scenario.pose(scenario.stamps_ns[0] + round(script['at_s'] * NS_PER_S))
     world = World(scenario.room, np.random.default_rng(scenario.texture_seed))
     homes = [np.array(thing.position) for thing in scenario.room.things]

@@ -157,7 +157,7 @@ def make_rows(folder: Path, rooms: int, seed: int) -> Path:
     from embodied_r_ros.sim.runs import IndoorConfig
 
     worlds, rows = folder / 'worlds', folder / 'rows.jsonl'
-    list(generate(IndoorConfig(images=False), seed, rooms, worlds))
+    list(generate(IndoorConfig(images=False, kinds='all'), seed, rooms, worlds))
     write_rows(
         rows, rows_of(find_bags([worlds]), RowsRecipe(QuestionsConfig(), 'true'), Coverage())
     )

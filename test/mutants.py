@@ -94,7 +94,7 @@ MUTANTS = (
            'filter(None, sound)',
            'core/perception/test_fusion.py'),
     Mutant('near-side-of-a-thing', 'core/perception/items.py',
-           '(to_base + half_width) / math', 'to_base / math',
+           '(to_base + half_depth) / math', 'to_base / math',
            'core/perception/test_ranging.py'),
     Mutant('skipped-motion-swapped', 'core/perception/worker.py',
            'composed_motion(keyframe.motion, following.motion)',

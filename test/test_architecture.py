@@ -176,7 +176,7 @@ def loaded_by(*arguments: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ('most', 'arguments'),
-    [(70, ['perceive', str(SAMPLE), '--json']), (40, ['episodes', 'list', str(SAMPLE)])],
+    [(71, ['perceive', str(SAMPLE), '--json']), (40, ['episodes', 'list', str(SAMPLE)])],
 )
 def test_a_command_loads_what_it_needs_and_no_arm(most: int, arguments: list[str]) -> None:
     modules = loaded_by(*arguments)
@@ -304,8 +304,8 @@ def test_a_large_file_is_found(tmp_path: Path) -> None:
 
 # Lines of code that a room may have: more than what it has now only where something else goes.
 _MOST_LINES = {
-    'common': 400, 'core': 17_850, 'bags': 4_650, 'serving': 1_300, 'data': 5_800, 'apps': 2_950,
-    'arm': 3_600, 'sim': 2_200, 'nodes': 5_600, 'cli': 1_950, 'training': 5_000, 'bench': 3_800,
+    'common': 400, 'core': 17_850, 'bags': 4_700, 'serving': 1_300, 'data': 5_800, 'apps': 2_950,
+    'arm': 3_600, 'sim': 2_750, 'nodes': 5_600, 'cli': 1_950, 'training': 5_000, 'bench': 3_800,
 }  # fmt: skip
 
 _DOCUMENTED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

@@ -23,6 +23,7 @@ from embodied_r_ros.apps.review.pages import ReviewService
 from embodied_r_ros.apps.review.recording import read_recording, with_answer
 from embodied_r_ros.apps.review.saved import save_page
 from embodied_r_ros.apps.sheet import AnsweredQuestion, write_contact_sheet
+from embodied_r_ros.bags.vision_messages import SIMULATED_DETECTOR
 from embodied_r_ros.bags.writer import BagLock, is_locked
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.common.files import make_empty_folder, write_whole
@@ -36,7 +37,7 @@ from embodied_r_ros.data.episodes.inspect import bag_digest
 from embodied_r_ros.data.episodes.label_check import append_label
 from embodied_r_ros.data.episodes.labels import read_labels
 from embodied_r_ros.data.episodes.offline import check_source
-from embodied_r_ros.data.questions.indoor import Draft, KINDS, Moment
+from embodied_r_ros.data.questions.indoor import Draft, KINDS, Moment, plain_questions
 from embodied_r_ros.data.questions.wordings import FACINGS, HEIGHTS, PLACES, WORDINGS
 
 if TYPE_CHECKING:
@@ -83,6 +84,9 @@ def questions_about(deltas: Sequence[SemanticDelta], layout: Layout | None) -> l
         questions += [Question(WORDINGS[kind][0], options) for kind, options in _ANYWHERE.items()]
         return [DemoQuestion(question) for question in questions[:_QUESTIONS]]
     moment = _moment(deltas, layout)
+    plain = [DemoQuestion(Question(text), truth) for text, truth in plain_questions(moment)]
+    if len(plain) == _QUESTIONS:
+        return plain
     rng = Random(0)
     demo_questions: list[DemoQuestion] = []
     for kind in _WANTED:
@@ -242,8 +246,10 @@ def leave_results(
     )
     keyframes = list(read_keyframes(bag))
     with closing(Library(bag)) as library:
-        save_page(page, ReviewService(library, lambda: 0), bag.name, name)
         deltas = library.open(bag.name).recording.deltas
+        if deltas and deltas[0].model.name == SIMULATED_DETECTOR:
+            name = f'{name}, names by a {SIMULATED_DETECTOR}'
+        save_page(page, ReviewService(library, lambda: 0), bag.name, name)
     write_contact_sheet(sheet, f'embodied-r demo: {name}', keyframes, deltas, answers)
     report = {
         'source': name,

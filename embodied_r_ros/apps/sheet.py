@@ -192,6 +192,7 @@ FAINT = (125, 125, 125)
 _GOOD, _BAD, _ACCENT = (70, 140, 40), (50, 50, 200), (170, 95, 20)
 _CARD_PX, _MARGIN_PX = 380, 24
 _MAX_CARDS = 16
+_NEAR, _NEAR_SHARE = 0.3, 0.15  # a measure this near to the truth, or by this share, is right
 
 
 @dataclass(frozen=True)
@@ -206,12 +207,16 @@ class AnsweredQuestion:
     def is_right(self) -> bool | None:
         """Whether the answer is the truth; None where that is not known.
 
-        A refusal is not the answer 'unknown': it is right for no question.
+        A refusal is not the answer 'unknown': it is right for no question. A measure is right
+        that is near to the truth, '1.4 m'.
         """
         if not self.truth:
             return None
         if self.refusal:
             return False
+        if self.answer.unit and math.isfinite(self.answer.number):
+            true = float(self.truth.split()[0])
+            return abs(self.answer.number - true) <= max(_NEAR, _NEAR_SHARE * abs(true))
         return (self.answer.text or 'unknown') == self.truth
 
 

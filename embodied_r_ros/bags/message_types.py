@@ -35,9 +35,25 @@ class MessageFactory(Protocol):
         """Make the value of a primitive array field; `dtype` is a NumPy type such as 'uint8'."""
 
 
+# Boxes of detectors; of their package there is no wheel.
+_VISION = {
+    'Point2D': 'float64 x\nfloat64 y',
+    'Pose2D': 'Point2D position\nfloat64 theta',
+    'BoundingBox2D': 'Pose2D center\nfloat64 size_x\nfloat64 size_y',
+    'ObjectHypothesis': 'string class_id\nfloat64 score',
+    'ObjectHypothesisWithPose': (
+        'ObjectHypothesis hypothesis\ngeometry_msgs/PoseWithCovariance pose'
+    ),
+    'Detection2D': (
+        'std_msgs/Header header\nObjectHypothesisWithPose[] results\nBoundingBox2D bbox\nstring id'
+    ),
+    'Detection2DArray': 'std_msgs/Header header\nDetection2D[] detections',
+}
+
+
 @cache
 def embodied_typestore() -> Typestore:
-    """ROS 2 Jazzy's message types together with those of embodied_r_msgs.
+    """ROS 2 Jazzy's message types with those of embodied_r_msgs and boxes of vision_msgs.
 
     Raises:
         ConfigError: embodied_r_msgs is neither in the clone nor installed.
@@ -46,6 +62,8 @@ def embodied_typestore() -> Typestore:
     types: dict[str, Any] = {}
     for path in sorted(interface_path('msg').glob('*.msg')):
         types.update(get_types_from_msg(path.read_text(), f'embodied_r_msgs/msg/{path.stem}'))
+    for name, text in _VISION.items():
+        types.update(get_types_from_msg(text, f'vision_msgs/msg/{name}'))
     store.register(types)
     return store
 

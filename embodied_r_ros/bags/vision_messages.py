@@ -7,7 +7,14 @@ from dataclasses import dataclass
 import math
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.bags.messages import duration_to_msg, header_to_msg, pose_to_msg, vector_to_msg
+from embodied_r_ros.bags.messages import (
+    duration_to_msg,
+    header_to_msg,
+    pose_to_msg,
+    stamp_ns_from_msg,
+    vector_to_msg,
+)
+from embodied_r_ros.bags.reader import is_bag, open_bag, read_messages, topics_of_type
 from embodied_r_ros.common.untrusted import as_label
 from embodied_r_ros.core.types.deltas import ItemStatus
 from embodied_r_ros.core.types.geometry import Pose
@@ -17,15 +24,18 @@ from embodied_r_ros.core.types.vocabulary import COCO, COCO_NUMBERED, Detection
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from embodied_r_ros.bags.message_types import MessageFactory
     from embodied_r_ros.core.types.deltas import Item, SemanticDelta
     from embodied_r_ros.core.types.geometry import Position
+    from embodied_r_ros.core.types.keyframes import Keyframe
     from embodied_r_ros.core.types.landmarks import Landmark, SceneMap
     from numpy.typing import NDArray
 
 DETECTIONS_2D = 'vision_msgs/msg/Detection2DArray'
+SIMULATED_DETECTOR = 'simulated detector'  # by which the boxes of simulations are marked
 DETECTIONS_3D = 'vision_msgs/msg/Detection3DArray'
 MARKERS = 'visualization_msgs/msg/MarkerArray'
 CLASS_NUMBERS = {'': (), 'coco': COCO, 'coco91': COCO_NUMBERED}  # what numbers of classes mean
@@ -79,6 +89,47 @@ def _box_px(bbox: Any) -> tuple[float, float, float, float] | None:
     cosine, sine = abs(math.cos(turn)), abs(math.sin(turn))
     across, down = width * cosine + height * sine, width * sine + height * cosine
     return x - across / 2, y - down / 2, x + across / 2, y + down / 2
+
+
+@dataclass(frozen=True)
+class RecordedBoxes:
+    """The boxes of a ROS detector that a bag holds."""
+
+    by_stamp_ns: Mapping[int, Sequence[Detection]]
+    name: str  # of the detector, where all its boxes give one
+
+    def of(self, keyframe: Keyframe) -> Sequence[Detection]:
+        """The boxes of a keyframe's image; none where there are none of its stamp."""
+        return self.by_stamp_ns.get(keyframe.stamp_ns, ())
+
+
+def has_boxes(path: Path) -> bool:
+    """Tell whether a recording is a bag with boxes of a ROS detector.
+
+    Raises:
+        BagError: The bag is damaged.
+    """
+    if not path.exists() or not is_bag(path):
+        return False
+    with open_bag(path) as reader:
+        return bool(topics_of_type(reader, DETECTIONS_2D))
+
+
+def read_boxes(path: Path) -> RecordedBoxes:
+    """Read the boxes of a bag of one camera.
+
+    Raises:
+        BagError: The bag is damaged.
+    """
+    boxes: dict[int, list[Detection]] = {}
+    names: set[str] = set()
+    with open_bag(path) as reader:
+        for _, _, msg in read_messages(reader, topics_of_type(reader, DETECTIONS_2D)):
+            boxes.setdefault(stamp_ns_from_msg(msg.header.stamp), []).extend(
+                detections_from_msg(msg)
+            )
+            names.update(str(getattr(entry, 'id', '')) for entry in msg.detections)
+    return RecordedBoxes(boxes, as_label(names.pop()) if len(names) == 1 else '')
 
 
 @dataclass(frozen=True)
@@ -183,27 +234,35 @@ def _detection(
     """A Detection3D of one box: its centre and its size [m]."""
     centre, size = box
     pose = pose_to_msg(factory, Pose(centre, _LEVEL, ''))
-    hypothesis = factory.make(
-        'vision_msgs/msg/ObjectHypothesis',
-        class_id=label,
-        score=float(confidence) if math.isfinite(confidence) else 0.0,
-    )
-    unknown = factory.array('float64', [0.0] * 36)
-    result = factory.make(
-        'vision_msgs/msg/ObjectHypothesisWithPose',
-        hypothesis=hypothesis,
-        pose=factory.make('geometry_msgs/msg/PoseWithCovariance', pose=pose, covariance=unknown),
-    )
     return factory.make(
         'vision_msgs/msg/Detection3D',
         header=header,
-        results=[result],
+        results=[hypothesis_to_msg(factory, label, confidence, pose)],
         bbox=factory.make(
             'vision_msgs/msg/BoundingBox3D',
             center=pose,
             size=vector_to_msg(factory, 'Vector3', size),
         ),
         id=detection_id,
+    )
+
+
+def hypothesis_to_msg(
+    factory: MessageFactory, label: str, confidence: float, pose: Any = None
+) -> Any:
+    """Make a vision_msgs ObjectHypothesisWithPose; None: its pose is not known."""
+    hypothesis = factory.make(
+        'vision_msgs/msg/ObjectHypothesis',
+        class_id=label,
+        score=float(confidence) if math.isfinite(confidence) else 0.0,
+    )
+    known = factory.make(
+        'geometry_msgs/msg/PoseWithCovariance',
+        pose=pose or pose_to_msg(factory, Pose((0.0, 0.0, 0.0), _LEVEL, '')),
+        covariance=factory.array('float64', [0.0] * 36),
+    )
+    return factory.make(
+        'vision_msgs/msg/ObjectHypothesisWithPose', hypothesis=hypothesis, pose=known
     )
 
 

@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.bags.vision_messages import has_boxes, read_boxes
 from embodied_r_ros.cli.arguments import given_config, given_settings, some_text, SourceConfig
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.chat.settings import ChatConfig, file_sum
 from embodied_r_ros.core.keyframes.selector import KeyframeConfig
 from embodied_r_ros.core.perception.classical import ClassicalConfig
-from embodied_r_ros.core.perception.detector import DetectorConfig
+from embodied_r_ros.core.perception.detector import DetectorConfig, DetectorPerceiver
 from embodied_r_ros.core.pipeline import classical_perceiver, detector_perceiver, vlm_perceiver
 from embodied_r_ros.serving.model_files import detector_path
 from embodied_r_ros.serving.profiles import load_profile
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     import argparse
 
     from embodied_r_ros.common.settings import Settings
-    from embodied_r_ros.core.perception.detector import DetectorPerceiver
     from embodied_r_ros.core.perception.perceiver import PairPerceiver
 
 SOURCE_GROUPS: dict[str, type[Settings]] = {'source': SourceConfig, 'keyframe': KeyframeConfig}
@@ -54,10 +55,11 @@ def add_perceiver_arguments(
     """
     parser.add_argument(
         '--perceiver',
-        choices=('auto', 'recorded', 'classical', 'detector', 'vlm', 'fused'),
+        choices=('auto', 'recorded', 'classical', 'detections', 'detector', 'vlm', 'fused'),
         metavar='KIND',
-        help='classical, detector, vlm, fused (vlm and detector together), recorded (as in the '
-        'bag), or auto (of vlm and detector what is given or fetched, else classical); '
+        help='classical, detections (classical with the boxes of a ROS detector in the bag), '
+        'detector, vlm, fused (vlm and detector together), recorded (as in the bag), or auto (of '
+        'vlm and detector what is given or fetched, or boxes in the bag, else classical); '
         f'default: {default}',
     )
     parser.add_argument('--profile', metavar='NAME', help=profile)
@@ -74,6 +76,11 @@ def perceiver_of(args: argparse.Namespace) -> PairPerceiver:
         print(why or args.why, file=sys.stderr)
     if kind == 'classical':
         return classical_perceiver(classical_config(args))
+    if kind == 'detections':
+        boxes = read_boxes(_source(args))
+        return DetectorPerceiver(
+            None, classical_config(args), boxes_of=boxes.of, boxes_name=boxes.name
+        )
     if kind == 'detector':
         return _detector(args)
     chat = given_chat(args)
@@ -148,14 +155,20 @@ def _chosen(args: argparse.Namespace) -> tuple[str, str]:
     Raises:
         InputError: There are options of another one.
     """
-    kind: str = args.perceiver or 'classical'
+    plain = 'detections' if has_boxes(_source(args)) else 'classical'
+    kind: str = args.perceiver or plain
     of_vlm = given_settings(args, 'chat').get('url') or args.profile
     of_detector = given_settings(args, 'detector')
     if kind == 'auto':
-        there = [of_vlm, detector_path(of_detector.get('model', ''))]
+        path = detector_path(of_detector.get('model', ''))
+        there = [of_vlm, path if of_detector or plain == 'classical' else '']
         kinds = {(True, True): 'fused', (True, False): 'vlm', (False, True): 'detector'}
-        kind = kinds.get((bool(there[0]), bool(there[1])), 'classical')
-        why = ' and '.join(filter(None, there)) or 'no server is given and no detector fetched'
+        kind = kinds.get((bool(there[0]), bool(there[1])), plain)
+        missing = {
+            'classical': 'no server is given and no detector fetched',
+            'detections': 'the bag holds boxes of a detector',
+        }
+        why = ' and '.join(filter(None, there)) or missing[plain]
         return kind, f'embodied-r: perceiver {kind} ({why})'
     if of_vlm and kind not in {'vlm', 'fused'}:
         msg = 'chat.url and --profile are for --perceiver vlm or fused: give it too'
@@ -166,6 +179,10 @@ def _chosen(args: argparse.Namespace) -> tuple[str, str]:
         )
         raise InputError(msg)
     return kind, ''
+
+
+def _source(args: argparse.Namespace) -> Path:
+    return Path(getattr(args, 'source', None) or args.bag)
 
 
 def _detector(args: argparse.Namespace) -> DetectorPerceiver:

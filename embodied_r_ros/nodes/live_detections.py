@@ -44,6 +44,9 @@ class DetectionsConfig(Settings):
         'cameras',
         read_only=True,
     )
+    recording: str = setting(
+        '', 'bag that is played, whose boxes are used without a topic', read_only=True
+    )
     numbers: str = setting(
         '',
         'what the classes of detectors mean that give numbers; empty: they give names',

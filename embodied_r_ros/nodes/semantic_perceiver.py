@@ -11,6 +11,7 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 import threading
 import time
 from typing import Any, ClassVar, TYPE_CHECKING
@@ -25,6 +26,7 @@ from embodied_r_ros.bags.vision_messages import (
     MARKERS,
     markers_to_msg,
     placed_items,
+    read_boxes,
 )
 from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, ImageError, InputError
 from embodied_r_ros.common.settings import setting, Settings
@@ -184,11 +186,14 @@ class SemanticPerceiver(ManagedNode):
         Raises:
             ModelError: The model server is not reachable.
             ConfigError: The profile or the token cannot be used.
+            BagError: The recording whose boxes are used cannot be read.
         """
         self._worker_config = self.parameters.config(WorkerConfig)
         self._model_clients: dict[Rung, HttpChatClient] = {}
         detections = self.parameters.config(DetectionsConfig)
         self._detections = LiveDetections(detections) if detections.listen else None
+        recording = detections.recording
+        self._recorded = read_boxes(Path(recording)) if recording else None
         self._perceiver: PairPerceiver = self._choose()
         self._models = LatestModels('perceiver', [self._start()])
         self._model_watch = ModelWatch(
@@ -270,7 +275,7 @@ class SemanticPerceiver(ManagedNode):
         if config.secondary:
             other = HttpChatClient(stand_in_server(config.secondary, 'perceiver', 'secondary'))
             self._model_clients[Rung.SECONDARY] = other
-        must_detect = config.perceiver == 'fused' and not self._detections
+        must_detect = config.perceiver == 'fused' and not (self._detections or self._recorded)
         local = self._local('detector' if must_detect else 'auto', Rung.LOCAL)
         is_fused = config.perceiver != 'vlm' and isinstance(local, DetectorPerceiver)
         perceivers: dict[Rung, PairPerceiver] = {
@@ -306,14 +311,16 @@ class SemanticPerceiver(ManagedNode):
         """
         classical = self.parameters.config(ClassicalConfig)
         detector = self.parameters.config(DetectorConfig)
-        boxes_of = self._detections.of if self._detections else None
+        source = self._detections or self._recorded
+        boxes_of = source.of if source else None
+        boxes_name = self._recorded.name if self._recorded else ''
         path = detector_path(detector.model) if kind != 'classical' else ''
         if not path and kind == 'detector':
             chosen = self.parameters.config(PerceiverConfig).perceiver
             msg = f'perceiver is {chosen}: set detector.model, or embodied-r models fetch detector'
             raise ConfigError(msg)
         if not path and boxes_of:
-            return DetectorPerceiver(None, classical, rung, boxes_of)
+            return DetectorPerceiver(None, classical, rung, boxes_of, boxes_name)
         if not path:
             return ClassicalPerceiver(classical, rung)
         try:
@@ -323,7 +330,7 @@ class SemanticPerceiver(ManagedNode):
                 raise
             self.get_logger().warning(f'things get no names: {error}')
             if boxes_of:
-                return DetectorPerceiver(None, classical, rung, boxes_of)
+                return DetectorPerceiver(None, classical, rung, boxes_of, boxes_name)
             return ClassicalPerceiver(classical, rung)
         self.get_logger().info(f'things get their names from {path}')
         return DetectorPerceiver(network, classical, rung, boxes_of)

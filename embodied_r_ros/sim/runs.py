@@ -38,9 +38,10 @@ class IndoorConfig(Settings):
     height_px: int = setting(240, 'Height of the images [px]', between=(48, 1440))
     images: bool = setting(True, 'Render images; without them the truth is the same')
     kinds: str = setting(
-        'all',
-        "Kinds of things: all, 'common' without the held-out ones, 'rare' with many of them",
-        choices=('all', 'common', 'rare'),
+        'furniture',
+        "Kinds of things: 'furniture' with names in a room to live in; coloured shapes in a grey "
+        "one: 'all', 'common' without the held-out ones, 'rare' with many of them",
+        choices=('furniture', 'all', 'common', 'rare'),
     )
     signs: tuple[str, ...] = setting(
         (), 'Texts of signs on the walls, in letters and as QR codes; nothing else changes'

@@ -134,6 +134,13 @@ def test_answer_is_right_wrong_or_of_unknown_truth() -> None:
     assert question('left', '').is_right is None
 
 
+def test_a_measure_near_to_the_truth_is_right() -> None:
+    answer = replace(question('1.3', '').answer, kind=AnswerKind.NUMBER, number=1.3, unit='m')
+    assert AnsweredQuestion(answer, '1.4 m').is_right
+    assert AnsweredQuestion(answer, '1.9 m').is_right is False
+    assert AnsweredQuestion(replace(answer, number=8.8), '10.0 m').is_right
+
+
 def test_text_wraps_to_its_width_and_degrees_are_drawn() -> None:
     narrow, wide = (text_block([Line('turned left ' * 10)], width) for width in (150, 1500))
     assert narrow.shape[0] > 4 * wide.shape[0] / 2

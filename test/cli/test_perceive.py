@@ -101,8 +101,8 @@ def test_odometry_of_a_bag_is_left_out_on_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip('embodied_r_ros.sim.indoor.world')
-    given = f'sim indoor --episodes 1 --seed 78 --duration 6 --out {tmp_path / "w"}'
-    assert main(given.split()) == 0
+    given = 'sim indoor --episodes 1 --seed 78 --duration 6 --set indoor.kinds=all --out'
+    assert main([*given.split(), str(tmp_path / 'w')]) == 0
     capsys.readouterr()
     bag = tmp_path / 'w' / 'episode_00000'
     with_odometry = perceive(capsys, bag)

@@ -30,7 +30,8 @@ pytest.importorskip('embodied_r_ros.sim.indoor.world')
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four simulated episodes without images."""
     folder = tmp_path_factory.mktemp('worlds') / 'w'
-    assert main(f'sim indoor --episodes 4 --seed 77 --no-images --out {folder}'.split()) == 0
+    given = 'sim indoor --episodes 4 --seed 77 --no-images --set indoor.kinds=all --out'
+    assert main([*given.split(), str(folder)]) == 0
     return folder
 
 
@@ -78,9 +79,8 @@ def test_worlds_for_tests_alone_are_asked_about_in_known_and_in_held_out_words(
 def test_perceived_without_odometry_no_distance_is_told_and_solutions_stay(
     tmp_path: Path,
 ) -> None:
-    assert (
-        main(f'sim indoor --episodes 1 --seed 78 --duration 8 --out {tmp_path / "w"}'.split()) == 0
-    )
+    given = 'sim indoor --episodes 1 --seed 78 --duration 8 --set indoor.kinds=all --out'
+    assert main([*given.split(), str(tmp_path / 'w')]) == 0
     rows = {}
     for name, extra in (('with', []), ('without', ['--set', 'classical.use_odometry=false'])):
         out = tmp_path / f'{name}.jsonl'

@@ -21,6 +21,7 @@ from embodied_r_ros.data.questions.row import read_rows
 from embodied_r_ros.data.questions.wordings import RETURNS
 
 QUICK = ['--duration', '6', '--set', 'indoor.rate_hz=5', '--size', '160x120', '--no-images']
+SHAPES = ['--set', 'indoor.kinds=all']
 TIMEOUT_S = 60.0
 
 
@@ -29,7 +30,7 @@ def run(out: Path, *more: str) -> int:
 
 
 def test_signs_stand_in_the_record(tmp_path: Path) -> None:
-    assert run(tmp_path / 'out', *QUICK, '--set', 'indoor.signs=ANSWER B') == 0
+    assert run(tmp_path / 'out', *QUICK, '--set', 'indoor.signs=ANSWER B', *SHAPES) == 0
     with open_bag(tmp_path / 'out' / 'episode_00000') as reader:
         [(_, _, note)] = read_messages(reader, ['/provenance'])
         [(_, _, start), *_] = read_messages(reader, ['/episode_mark'])
@@ -41,7 +42,7 @@ def test_signs_stand_in_the_record(tmp_path: Path) -> None:
 def test_rooms_with_ways_back_ask_for_them(tmp_path: Path) -> None:
     out, rows = tmp_path / 'out', tmp_path / 'rows.jsonl'
     run = ['sim', 'indoor', '--episodes', '4', '--seed', '5', '--no-images', '--out', str(out)]
-    assert main([*run, '--set', 'indoor.returns=1']) == 0
+    assert main([*run, '--set', 'indoor.returns=1', *SHAPES]) == 0
     asked = [
         'questions',
         str(out),

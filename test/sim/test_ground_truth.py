@@ -24,7 +24,7 @@ from embodied_r_ros.sim.indoor.world import World, WorldRenderer
 from embodied_r_ros.sim.runs import IndoorConfig
 import numpy as np
 
-CONFIG = IndoorConfig()
+CONFIG = IndoorConfig(kinds='all')
 Episodes = list[tuple[Scenario, Truth]]
 
 
@@ -34,7 +34,7 @@ def episodes() -> Episodes:
 
 
 def test_equal_seeds_give_equal_truth() -> None:
-    config = IndoorConfig(duration_s=8.0)
+    config = IndoorConfig(duration_s=8.0, kinds='all')
     first, second = (draw_episode(config, 11, 4)[1] for _ in range(2))
     assert first.layout.to_json() == second.layout.to_json()
     # As text: from Python 3.13 on, dataclasses with NaN differ from themselves.
@@ -43,7 +43,7 @@ def test_equal_seeds_give_equal_truth() -> None:
 
 
 def test_a_longer_episode_begins_in_the_same_room(episodes: Episodes) -> None:
-    longer = IndoorConfig(duration_s=25.0)
+    longer = IndoorConfig(duration_s=25.0, kinds='all')
     assert draw_episode(longer, 3, 0)[0].room == episodes[0][0].room
 
 
@@ -209,7 +209,7 @@ def test_first_and_last_sight_are_those_of_the_views(episodes: Episodes) -> None
 
 def test_truth_does_not_depend_on_images(episodes: Episodes) -> None:
     scenario, truth = episodes[0]
-    larger = IndoorConfig(width_px=640, height_px=480, images=False)
+    larger = IndoorConfig(width_px=640, height_px=480, images=False, kinds='all')
     other = true_episode(scenario, larger)
     assert [k.stamp_ns for k in other.keyframes] == [k.stamp_ns for k in truth.keyframes]
     assert [d.to_row() for d in other.deltas] == [d.to_row() for d in truth.deltas]

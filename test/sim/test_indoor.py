@@ -32,8 +32,8 @@ import numpy as np
 if TYPE_CHECKING:
     from pathlib import Path
 
-IMAGES = IndoorConfig(duration_s=6.0, rate_hz=5.0, width_px=160, height_px=120)
-NO_IMAGES = IndoorConfig(duration_s=6.0, rate_hz=5.0, width_px=160, height_px=120, images=False)
+IMAGES = IndoorConfig(duration_s=6.0, rate_hz=5.0, width_px=160, height_px=120, kinds='all')
+NO_IMAGES = replace(IMAGES, images=False)
 SEED = 21
 Messages = dict[str, list[tuple[int, Any]]]
 
@@ -217,7 +217,7 @@ def test_a_run_that_can_have_no_fit_episode_says_so(
 
 
 def test_a_share_of_the_paths_leads_back_in_the_same_rooms() -> None:
-    plain = IndoorConfig(images=False, duration_s=10.0, rate_hz=5.0)
+    plain = IndoorConfig(images=False, duration_s=10.0, rate_hz=5.0, kinds='all')
     drawn = [draw_scenario(replace(plain, returns=0.5), 3, index, 0) for index in range(20)]
     ends = [[np.array(s.pose(s.stamps_ns[at]).position) for at in (0, -1)] for s in drawn]
     back = sum(float(np.linalg.norm(end - start)) < 0.01 for start, end in ends)

@@ -70,7 +70,7 @@ def test_signs_are_no_coloured_things(room: Room) -> None:
 
 
 def test_what_is_true_does_not_change() -> None:
-    config = IndoorConfig(duration_s=6.0, rate_hz=5.0)
+    config = IndoorConfig(duration_s=6.0, rate_hz=5.0, kinds='all')
     scenario, truth, _ = draw_episode(config, 3, 0)
     other, signed, _ = draw_episode(replace(config, signs=(ORDER,)), 3, 0)
     assert (signed.layout.images, signed.layout.objects) == (

@@ -210,7 +210,7 @@ def test_a_command_that_fails_ends_it(tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.timeout(1800)  # a real training, and real answers of both adapters
 def test_recordings_become_a_candidate_that_the_gate_has_examined(tmp_path: Path) -> None:
     pytest.importorskip('xllamacpp')
-    rooms = ['--episodes', '6', '--seed', '60223', '--no-images']
+    rooms = ['--episodes', '6', '--seed', '60223', '--no-images', '--set', 'indoor.kinds=all']
     assert embodied_r(['sim', 'indoor', *rooms, '--out', str(tmp_path / 'rooms')]) == 0
     slot = tmp_path / 'slot'
     given = [str(tmp_path / 'rooms'), '--out', str(tmp_path / 'out'), '--slot', str(slot)]

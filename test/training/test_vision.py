@@ -144,7 +144,7 @@ def test_rows_of_an_episode_with_keyframes_alone_show_those(tmp_path: Path) -> N
         assert file is not None
         shown = cv2.imread(str(file))
         assert shown is not None
-        assert shown.shape == (240, 320, 3)
+        assert shown.shape == (360, 480, 3)
 
 
 def test_without_a_judge_consistency_cannot_count(folder: Path) -> None:

@@ -332,6 +332,7 @@ class DetectorPerceiver(ClassicalPerceiver):
         config: ClassicalConfig | None = None,
         rung: Rung = Rung.PRIMARY,
         boxes_of: Callable[[Keyframe], Sequence[Detection]] | None = None,
+        boxes_name: str = '',
     ) -> None:
         """Prepare.
 
@@ -340,12 +341,13 @@ class DetectorPerceiver(ClassicalPerceiver):
             config: Of the classical perceiver.
             rung: Its place among fallbacks.
             boxes_of: What others found in a keyframe, such as a ROS node; None: there are none.
+            boxes_name: Who they are; empty: that is not known.
         """
         super().__init__(config, rung)
         self._detector = detector
         self._boxes_of = boxes_of
         name, digest = (f'detector/{detector.name}', detector.digest) if detector else ('', '')
-        self._info = ModelInfo(name or 'detections', digest, rung=rung)
+        self._info = ModelInfo(name or boxes_name or 'detections', digest, rung=rung)
         self._look_lock = threading.Lock()
         self._detections = lru_cache(_CACHED_IMAGES)(self._detect)
 

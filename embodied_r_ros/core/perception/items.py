@@ -20,7 +20,13 @@ from embodied_r_ros.core.types.geometry import (
     vector_of_direction,
     wrap_angle_rad,
 )
-from embodied_r_ros.core.types.vocabulary import family_of, item_label, standing_size
+from embodied_r_ros.core.types.vocabulary import (
+    class_of,
+    DEPTHS,
+    family_of,
+    item_label,
+    standing_size,
+)
 import numpy as np
 
 if TYPE_CHECKING:
@@ -349,7 +355,8 @@ def distance_on_floor(item: ColouredObject, floor: Floor) -> float:
         # A ball of angular radius a, seen at a depression d, is s sin(a) + s sin(d) below us.
         return float(floor.height_m / (math.sin(item.height_rad / 2) - middle[2]))
     # The ray meets the near side of the base; the middle is half an object further.
-    return float((to_base + half_width) / math.hypot(middle[0], middle[1]))
+    half_depth = half_width * DEPTHS.get(class_of(item.name), 1.0)
+    return float((to_base + half_depth) / math.hypot(middle[0], middle[1]))
 
 
 def triangulated_distance(

@@ -187,7 +187,10 @@ STANDING = {
     'bed': (3.0, 1.5), 'dining table': (3.0, 1.3), 'table': (3.0, 1.3), 'desk': (3.0, 1.3),
     'toilet': (0.8, 1.2), 'oven': (1.0, 1.3),
     'refrigerator': (1.2, 2.1), 'fire hydrant': (0.7, 1.1), 'parking meter': (0.6, 1.8),
+    'plant': (1.2, 2.0), 'shelf': (3.0, 2.6), 'cabinet': (3.0, 2.6), 'door': (1.6, 2.6),
 }  # fmt: skip
+# How deep what stands along a wall is, as a share of its width; all else is as deep as it is wide.
+DEPTHS = {'shelf': 0.3, 'cabinet': 0.3, 'door': 0.1}
 
 _UNNAMED = (0.65, 1.1)  # what is only a colour may stand on the floor if it is no larger
 

@@ -169,6 +169,40 @@ def quarter_name(angle_deg: float) -> str | None:
     return None
 
 
+# What people call things, in the order in which a demonstration asks about them.
+_SPOKEN = {
+    'couch': 'sofa', 'plant': 'plant', 'tv': 'tv', 'table': 'table', 'shelf': 'shelf',
+    'door': 'door', 'lamp': 'lamp', 'cabinet': 'cabinet',
+}  # fmt: skip
+
+
+def plain_questions(moment: Moment) -> list[tuple[str, str]]:
+    """Questions in the words of people about things with names, each with its true answer.
+
+    Where is a thing that is not ahead, was another one seen before a third, how far is a fourth.
+    Empty where there are not so many things.
+    """
+    seen = {thing.label: thing for thing in moment.seen_once_labelled()}
+    places = {}
+    for label in [label for label in _SPOKEN if label in seen]:
+        bearing, distance_m = moment.direction_now(seen[label]) or (0.0, math.nan)
+        places[label] = quarter_name(math.degrees(bearing)), distance_m
+    placed = [label for label, (where, _) in places.items() if where not in {None, 'ahead'}]
+    others = [label for label in places if label not in placed[:1]]
+    if not placed or len(others) < 3:
+        return []
+    first, second, third = others[:3]
+    sights = [moment.sights[seen[label].id][0] for label in (first, second)]
+    return [
+        (f'Where is the {_SPOKEN[placed[0]]}?', str(places[placed[0]][0])),
+        (
+            f'Did you see the {_SPOKEN[first]} before the {_SPOKEN[second]}?',
+            'yes' if sights[0] < sights[1] else 'no',
+        ),
+        (f'How far is the {_SPOKEN[third]}?', f'{places[third][1]:.1f} m'),
+    ]
+
+
 def _motion_source(moment: Moment) -> str:
     return 'layout' if moment.layout else moment.pose_source
 

@@ -17,6 +17,7 @@ from embodied_r_ros.apps.demo import (
     workplace,
 )
 from embodied_r_ros.bags.playback import Playable, playable
+from embodied_r_ros.bags.vision_messages import has_boxes
 from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.data.episodes.episode import read_layout
 from embodied_r_ros.nodes.demo.client import demo_client
@@ -178,7 +179,8 @@ def _start_pipeline(
     nodes.start('keyframe_extractor', camera, remaps)
     # Nothing is coalesced: what the machine is too slow for is perceived after the last image.
     worker = {'worker': {'capacity': 1000}}
-    nodes.start('semantic_perceiver', {**common, **worker, **perceiver})
+    boxes = {'detections': {'recording': str(play.bag)}} if has_boxes(play.bag) else {}
+    nodes.start('semantic_perceiver', {**common, **worker, **boxes, **perceiver})
     reasoner: dict[str, Any] = {'profile': TOOLS}
     if server:
         suited = load_profile(READER).reasoner

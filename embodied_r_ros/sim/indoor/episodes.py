@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 import json
@@ -10,6 +11,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.message_types import BagMessageFactory
 from embodied_r_ros.bags.messages import camera_info_to_msg, encoded_image_to_msg, odometry_to_msg
+from embodied_r_ros.bags.vision_messages import DETECTIONS_2D, SIMULATED_DETECTOR
 from embodied_r_ros.bags.writer import BagWriter, LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
 from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.common.files import code_version
@@ -17,6 +19,7 @@ from embodied_r_ros.core.types.episodes import EpisodeEvent, EpisodeMark
 from embodied_r_ros.core.types.geometry import NS_PER_S, relative_motion
 from embodied_r_ros.core.types.images import encode_image
 from embodied_r_ros.data.own_messages import delta_to_msg, keyframe_to_msg, mark_to_msg
+from embodied_r_ros.sim.indoor.detector import detections_to_msg, SimulatedDetector
 from embodied_r_ros.sim.indoor.ground_truth import true_episode
 from embodied_r_ros.sim.indoor.room import UnfitError
 from embodied_r_ros.sim.indoor.scenario import draw_scenario
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 CAMERA_FRAME = 'camera_optical_frame'
 CAMERA_LINK = 'camera_link'
 _VELOCITY_STEP_NS = 1_000_000  # to both sides of a stamp
+_DETECTOR_SEED = 1  # beside that of the textures
 _STRING = 'std_msgs/msg/String'
 _TOPICS: dict[str, tuple[str, Qos]] = {
     '/provenance': (_STRING, LATCHED_QOS),
@@ -52,6 +56,9 @@ _IMAGE_TOPICS: dict[str, tuple[str, Qos]] = {
     '/camera_info': ('sensor_msgs/msg/CameraInfo', SENSOR_DATA_QOS),
     '/image/compressed': ('sensor_msgs/msg/CompressedImage', SENSOR_DATA_QOS),
 }
+
+
+DETECTIONS = '/detections'  # of furnished rooms with images
 
 
 @dataclass(frozen=True)
@@ -82,9 +89,15 @@ def write_episode(
         for topic, (kind, qos) in (_TOPICS | (_IMAGE_TOPICS if config.images else {})).items():
             bag.add_topic(topic, kind, qos)
         writer = _EpisodeWriter(bag, scenario, truth, config)
-        writer.begin(origin)
-        for stamp_ns, image in _images(scenario, config):
-            writer.step(stamp_ns, image)
+        with ExitStack() as stack:
+            if config.images and scenario.room.is_furnished:
+                rng = np.random.default_rng([scenario.texture_seed, _DETECTOR_SEED])
+                detector = SimulatedDetector(scenario.room, config.camera(), rng)
+                writer.detector = stack.enter_context(detector)
+                bag.add_topic(DETECTIONS, DETECTIONS_2D, SENSOR_DATA_QOS)
+            writer.begin(origin)
+            for stamp_ns, image in _images(scenario, config):
+                writer.step(stamp_ns, image)
         writer.end()
 
 
@@ -112,6 +125,7 @@ class _EpisodeWriter:
         self._truth = truth
         self._config = config
         self._make = BagMessageFactory()
+        self.detector: SimulatedDetector | None = None
         self._keyframes = {keyframe.stamp_ns: keyframe for keyframe in truth.keyframes}
         self._deltas = {delta.stamp_ns: delta for delta in truth.deltas}
 
@@ -122,7 +136,7 @@ class _EpisodeWriter:
             'simulator': 'indoor',
             'origin': asdict(origin),
             'config': asdict(self._config),
-        }
+        } | ({'detections': f'of a {SIMULATED_DETECTOR}'} if self.detector else {})
         stamp_ns = self._scenario.stamps_ns[0]
         self._write_string('/provenance', json.dumps(record, sort_keys=True), stamp_ns)
         self._mark(EpisodeEvent.START, stamp_ns)
@@ -136,6 +150,8 @@ class _EpisodeWriter:
             self._bag.write('/camera_info', info, stamp_ns)
             msg = encoded_image_to_msg(self._make, stamp_ns, CAMERA_FRAME, image)
             self._bag.write('/image/compressed', msg, stamp_ns)
+        if self.detector:
+            self._bag.write(DETECTIONS, self._detections(stamp_ns, self.detector), stamp_ns)
         self._bag.write('/odom', self._odometry(stamp_ns), stamp_ns)
         if stamp_ns in self._keyframes:
             keyframe = self._keyframe(stamp_ns, image)
@@ -157,6 +173,11 @@ class _EpisodeWriter:
         scenario = self._scenario
         mark = EpisodeMark(stamp_ns, scenario.episode_id, event, 'look around', scenario.scene_id)
         self._bag.write('/episode_mark', mark_to_msg(self._make, mark), stamp_ns)
+
+    def _detections(self, stamp_ns: int, detector: SimulatedDetector) -> Any:
+        scenario, views = self._scenario, self._truth.layout.image_at(stamp_ns).views
+        found = detector.detect(scenario.pose(stamp_ns), scenario.positions(stamp_ns), views)
+        return detections_to_msg(self._make, stamp_ns, CAMERA_FRAME, found)
 
     def _odometry(self, stamp_ns: int) -> Any:
         pose = self._scenario.pose(stamp_ns)

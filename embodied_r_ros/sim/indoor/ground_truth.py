@@ -17,6 +17,7 @@ from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
     direction_of_vector,
     relative_motion,
+    rotation_from_ypr,
     yaw_pitch_roll,
 )
 from embodied_r_ros.core.types.images import EncodedImage
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.types.deltas import SemanticDelta
     from embodied_r_ros.core.types.geometry import Intrinsics, Pose
     from embodied_r_ros.core.types.layout import Vector
-    from embodied_r_ros.sim.indoor.room import RoomThing
+    from embodied_r_ros.sim.indoor.room import Part, RoomThing
     from embodied_r_ros.sim.indoor.scenario import Scenario
     from embodied_r_ros.sim.runs import IndoorConfig
     from numpy.typing import NDArray
@@ -44,6 +45,7 @@ _CHANGED_DEPTH = 0.05  # share by which the depth of a pixel changes when someth
 _CHANGED_SHARE = 0.15  # of the view, for a keyframe
 
 _PER_SIDE = 6  # samples along each side of a face
+_PER_PART_SIDE = 3  # the same of each part of a piece of furniture
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def sampled_surface(thing: RoomThing) -> SurfaceSamples:
     """Sample the surface of a thing that stands upright at its yaw, about its centre."""
     half = np.divide(thing.size, 2)
     make = {'sphere': _ball, 'cylinder': _drum, 'box': _block}[thing.solid]
-    surface = make(half)
+    surface = _joined(thing.parts) if thing.parts else make(half)
     c, s = math.cos(thing.yaw_rad), math.sin(thing.yaw_rad)
     turn = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
     return replace(
@@ -69,6 +71,20 @@ def sampled_surface(thing: RoomThing) -> SurfaceSamples:
         points=surface.points @ turn.T,
         normals=surface.normals @ turn.T,
         corners=surface.corners @ turn.T,
+    )
+
+
+def _joined(parts: Sequence[Part]) -> SurfaceSamples:
+    """Samples of the boxes around all parts of a piece of furniture."""
+    solids = [(_block(np.divide(part.size, 2), _PER_PART_SIDE), part) for part in parts]
+    turns = [rotation_from_ypr(*part.turn).T for part in parts]
+    return SurfaceSamples(
+        np.concatenate([s.points @ t + p.centre for (s, p), t in zip(solids, turns, strict=True)]),
+        np.concatenate([s.normals @ t for (s, _), t in zip(solids, turns, strict=True)]),
+        np.concatenate([solid.areas for solid, _ in solids]),
+        np.concatenate(
+            [s.corners @ t + p.centre for (s, p), t in zip(solids, turns, strict=True)]
+        ),
     )
 
 
@@ -112,12 +128,12 @@ def _raise(points: NDArray[np.float64], z: float) -> NDArray[np.float64]:
     return np.add(points, [0.0, 0.0, z])
 
 
-def _block(half: NDArray[np.float64]) -> SurfaceSamples:
+def _block(half: NDArray[np.float64], per_side: int = _PER_SIDE) -> SurfaceSamples:
     """Samples of a box."""
     points, normals, areas = [], [], []
     for axis in range(3):
         u, v = (axis + 1) % 3, (axis + 2) % 3
-        a, b = np.meshgrid(_cells(half[u]), _cells(half[v]))
+        a, b = np.meshgrid(_cells(half[u], per_side), _cells(half[v], per_side))
         for sign in (-1.0, 1.0):
             face = np.zeros((a.size, 3))
             face[:, axis], face[:, u], face[:, v] = sign * half[axis], a.ravel(), b.ravel()
@@ -130,9 +146,9 @@ def _block(half: NDArray[np.float64]) -> SurfaceSamples:
     )
 
 
-def _cells(half: float) -> NDArray[np.float64]:
+def _cells(half: float, count: int = _PER_SIDE) -> NDArray[np.float64]:
     """Middles of equal cells between -half and half."""
-    return np.asarray(((np.arange(_PER_SIDE) + 0.5) / _PER_SIDE * 2 - 1) * half)
+    return np.asarray(((np.arange(count) + 0.5) / count * 2 - 1) * half)
 
 
 # A thing counts as visible with at least this share of its silhouette and of the image (77 px of

@@ -11,6 +11,16 @@ from typing import Any, TYPE_CHECKING
 import cv2
 from embodied_r_ros.apps.sheet import Line, text_block
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.core.types.geometry import rotation_from_ypr
+from embodied_r_ros.sim.indoor.finishes import (
+    face_textures,
+    floor_texture,
+    GLOWING,
+    TEXTURED,
+    TONES,
+    wall_texture,
+)
+from embodied_r_ros.sim.indoor.room import Part
 import mujoco
 import numpy as np
 
@@ -186,9 +196,14 @@ def _widest_px(text: str, scale: float) -> int:
 NEAR_M = 0.02
 FAR_M = 30.0
 _FLOOR_TILES_PX = 40
+_AT_WALL_M = 0.35  # between a wall and what shades it, at most
+_LAMP_M = (0.44, 0.44, 0.12)  # of the ceiling, half of it above
+_TO_LIGHT = (-0.3, -0.45, 0.84)
+_FAR_LIGHT_M = 50.0  # from there it falls at one angle everywhere
 _OFF_THE_WALL_M = 0.01  # of signs, so that the wall does not shine through
 _GEOMS = {
     'sphere': mujoco.mjtGeom.mjGEOM_SPHERE,
+    'ball': mujoco.mjtGeom.mjGEOM_ELLIPSOID,
     'cylinder': mujoco.mjtGeom.mjGEOM_CYLINDER,
     'box': mujoco.mjtGeom.mjGEOM_BOX,
 }
@@ -203,6 +218,22 @@ class _Plane:
     frame: NDArray[np.float64]  # (3, 3); columns: right and up of the texture, normal
     sides: tuple[float, float]  # extents along right and up [m]
     tiles_px: int = 0
+
+    def _place(self, thing: RoomThing) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Centre and half extents of a thing along the columns of the frame [m]."""
+        turn = self.frame.T @ rotation_from_ypr(thing.yaw_rad, 0.0, 0.0)
+        return self.frame.T @ (thing.position - self.centre), np.abs(turn @ thing.size) / 2
+
+    def gap_to(self, thing: RoomThing) -> float:
+        """Distance of a thing [m]."""
+        centre, half = self._place(thing)
+        return float(centre[2] - half[2])
+
+    def box_before(self, thing: RoomThing) -> NDArray[np.float64]:
+        """Left, top, right and bottom of a thing on the texture [m]."""
+        (x, y, _), (wide, high, _) = self._place(thing)
+        across, down = x + self.sides[0] / 2, self.sides[1] / 2 - y
+        return np.array([across - wide, down - high, across + wide, down + high])
 
 
 def room_model(room: Room, texture_rng: np.random.Generator | None = None) -> Any:
@@ -222,20 +253,29 @@ def room_model(room: Room, texture_rng: np.random.Generator | None = None) -> An
     spec.stat.extent = 1.0  # near and far planes are given in this unit
     spec.visual.map.znear, spec.visual.map.zfar = NEAR_M, FAR_M
     spec.visual.quality.shadowsize, spec.visual.quality.offsamples = 0, 0
-    _add_lights(spec, room.size)
-    for plane in _walls(room.size):
-        _add_plane(spec, plane, texture_rng, room.rare_surfaces)
-    _add_furniture(spec, room, texture_rng)
+    if room.is_furnished:
+        _add_soft_light(spec)
+        _add_finishes(spec, has_textures=texture_rng is not None)
+    else:
+        _add_lights(spec, room.size)
+        _add_planes(spec, spec.worldbody, room, texture_rng)
+    if room.furniture:
+        _add_furniture(spec, room, texture_rng)
     if texture_rng is not None:
         _add_signs(spec, room)
     for index, thing in enumerate(room.things):
         _add_thing(spec, index, thing)
+    if room.is_furnished:
+        shell = spec.worldbody.add_body(name='shell')
+        _add_part(shell, Part('cylinder', _LAMP_M, (0.0, 0.0, room.size[2]), 'glow'))
+        # What is drawn last costs nothing where something stands before it.
+        _add_planes(spec, shell, room, texture_rng)
     spec.worldbody.add_body(name='eye', mocap=True).add_camera(name='eye')
     return spec.compile()
 
 
 def thing_name(index: int) -> str:
-    """Name of a thing's body and of its only geom."""
+    """Name of a thing's body."""
     return f'thing{index}'
 
 
@@ -253,6 +293,21 @@ def _add_lights(spec: Any, size: Vector) -> None:
             cutoff=180.0,
             castshadow=False,
         )
+
+
+def _add_soft_light(spec: Any) -> None:
+    """Even light from above on few facets; that of corners and shade lies in the textures."""
+    quality, headlight = spec.visual.quality, spec.visual.headlight
+    quality.numslices, quality.numstacks, quality.numquads = 12, 6, 1
+    headlight.ambient, headlight.diffuse, headlight.specular = [0.62] * 3, [0.1] * 3, [0.0] * 3
+    spec.worldbody.add_light(
+        pos=np.multiply(_TO_LIGHT, _FAR_LIGHT_M),
+        dir=np.negative(_TO_LIGHT),
+        diffuse=[0.34] * 3,
+        specular=[0.0] * 3,
+        cutoff=180.0,
+        castshadow=False,
+    )
 
 
 def _walls(size: Vector) -> list[_Plane]:
@@ -278,23 +333,45 @@ def _add_signs(spec: Any, room: Room) -> None:
         centre = wall.centre + wall.frame[:, 2] * _OFF_THE_WALL_M
         centre[2] = CENTRE_M
         sign = _Plane(f'sign{index}', centre, wall.frame, SIZE_M)
-        geom = _plane_geom(spec, sign)
+        geom = _plane_geom(spec.worldbody, sign)
         _add_material(spec, sign.name, sign_picture(room.signs[index % len(room.signs)]))
         geom.material = sign.name
 
 
-def _add_plane(spec: Any, plane: _Plane, rng: np.random.Generator | None, rare: bool) -> None:
-    geom = _plane_geom(spec, plane)
-    if rng is not None:
+def _add_planes(spec: Any, body: Any, room: Room, rng: np.random.Generator | None) -> None:
+    for plane in _walls(room.size):
+        geom = _plane_geom(body, plane)
+        if room.is_furnished and plane.name == 'ceiling':
+            geom.material = 'ceiling'
+        elif rng is not None:
+            _add_material(spec, plane.name, _plane_texture(plane, rng, room))
+            geom.material = plane.name
+
+
+def _plane_texture(plane: _Plane, rng: np.random.Generator, room: Room) -> NDArray[np.uint8]:
+    if not room.is_furnished:
         width, height = (round(side * PIXELS_PER_M) for side in plane.sides)
-        _add_material(spec, plane.name, surface_texture(rng, width, height, plane.tiles_px, rare))
-        geom.material = plane.name
+        return surface_texture(rng, width, height, plane.tiles_px, room.rare_surfaces)
+    if plane.name == 'floor':
+        return floor_texture(rng, room)
+    near = [thing for thing in room.things if plane.gap_to(thing) < _AT_WALL_M]
+    return wall_texture(rng, plane.sides, [plane.box_before(thing) for thing in near])
 
 
-def _plane_geom(spec: Any, plane: _Plane) -> Any:
+def _add_finishes(spec: Any, has_textures: bool) -> None:
+    """Add what furniture is made of."""
+    for finish, tone in TONES.items():
+        faces = face_textures(finish) if has_textures and finish in TEXTURED else None
+        material = _add_material(spec, finish, faces, cube=True)
+        material.emission = GLOWING.get(finish, 0.0)
+        if faces is None:
+            material.rgba = [*np.divide(tone, 255), 1.0]
+
+
+def _plane_geom(body: Any, plane: _Plane) -> Any:
     quaternion = np.zeros(4)
     mujoco.mju_mat2Quat(quaternion, np.ascontiguousarray(plane.frame).ravel())
-    return spec.worldbody.add_geom(
+    return body.add_geom(
         name=plane.name,
         type=mujoco.mjtGeom.mjGEOM_PLANE,
         size=[plane.sides[0] / 2, plane.sides[1] / 2, 0.1],
@@ -303,14 +380,19 @@ def _plane_geom(spec: Any, plane: _Plane) -> Any:
     )
 
 
-def _add_material(spec: Any, name: str, texture: NDArray[np.uint8], cube: bool = False) -> None:
+def _add_material(
+    spec: Any, name: str, texture: NDArray[np.uint8] | None, cube: bool = False
+) -> Any:
     """Add a material that shows the texture once on a plane, or on each face of a box."""
+    material = spec.add_material(name=name)
+    if texture is None:
+        return material
     kind = mujoco.mjtTexture.mjTEXTURE_CUBE if cube else mujoco.mjtTexture.mjTEXTURE_2D
     height, width, channels = texture.shape
     entry = spec.add_texture(name=name, type=kind, width=width, height=height, nchannel=channels)
     entry.data = texture.tobytes()
-    material = spec.add_material(name=name)
     material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = name
+    return material
 
 
 def _add_furniture(spec: Any, room: Room, rng: np.random.Generator | None) -> None:
@@ -326,6 +408,15 @@ def _add_furniture(spec: Any, room: Room, rng: np.random.Generator | None) -> No
             geom.material = 'furniture'
 
 
+def _add_part(body: Any, part: Part) -> None:
+    x, y, z = np.divide(part.size, 2)
+    quaternion = np.zeros(4)
+    mujoco.mju_mat2Quat(quaternion, rotation_from_ypr(*part.turn).ravel())
+    geom = body.add_geom(type=_GEOMS[part.solid], pos=part.centre, quat=quaternion)
+    geom.size = [x, z, 0] if part.solid == 'cylinder' else [x, y, z]
+    geom.material = part.finish
+
+
 def _add_thing(spec: Any, index: int, thing: RoomThing) -> None:
     width, depth, height = np.divide(thing.size, 2)
     sizes = {
@@ -336,5 +427,9 @@ def _add_thing(spec: Any, index: int, thing: RoomThing) -> None:
     name = thing_name(index)
     body = spec.worldbody.add_body(name=name, mocap=True, pos=thing.position)
     body.quat = [math.cos(thing.yaw_rad / 2), 0.0, 0.0, math.sin(thing.yaw_rad / 2)]
+    for part in thing.parts:
+        _add_part(body, part)
+    if thing.parts:
+        return
     geom = body.add_geom(name=name, type=_GEOMS[thing.solid], size=sizes[thing.solid])
     geom.rgba = [*thing.rgb, 1.0]

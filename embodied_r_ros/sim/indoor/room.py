@@ -13,6 +13,7 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.core.types.geometry import rotation_from_ypr
 from embodied_r_ros.core.types.vocabulary import COLOURS, HUES, item_label, SHAPES
 import numpy as np
 
@@ -88,22 +89,35 @@ class Furniture:
 
 
 @dataclass(frozen=True)
-class RoomThing:
-    """A coloured object as the room is furnished with it."""
+class Part:
+    """A solid of a piece of furniture, in the axes of the piece about its centre."""
 
-    colour: str  # a name of vocabulary.COLOURS
-    shape: str  # one of vocabulary.SHAPES
+    solid: str  # 'ball' (with three extents), 'cylinder' or 'box'
+    size: Vector  # extents along its own axes [m]
+    centre: Vector  # [m]
+    finish: str  # what it is made of
+    turn: Vector = (0.0, 0.0, 0.0)  # yaw, pitch and roll [rad]
+
+
+@dataclass(frozen=True)
+class RoomThing:
+    """A thing as the room is furnished with it: a coloured solid, or a piece with a name."""
+
+    colour: str  # a name of vocabulary.COLOURS; empty: of a piece
+    shape: str  # one of vocabulary.SHAPES; empty: of a piece
     solid: str  # 'sphere', 'cylinder' or 'box'
     size: Vector  # extents along its own axes [m]
     yaw_rad: float
     rgb: Vector  # 0..1
     support: str  # 'floor', or the kind of furniture it stands on
     position: Vector  # centre [m]
+    name: str = ''  # such as 'couch'; empty: it is a coloured solid
+    parts: tuple[Part, ...] = ()  # of a piece; empty: it is one solid
 
     @property
     def label(self) -> str:
         """What a perceiver can know of it."""
-        return item_label(self.colour, self.shape)
+        return self.name or item_label(self.colour, self.shape)
 
     @property
     def radius(self) -> float:
@@ -115,8 +129,14 @@ class RoomThing:
     def distance(
         self, points: NDArray[np.float64], at: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Distance of points (N, 3) from its cylinder when it is at `at` (N, 3) [m]. (N,)."""
+        """Distance of points (N, 3) from its cylinder when it is at `at` (N, 3) [m]. (N,).
+
+        Of a piece it is the distance from the box around it.
+        """
         offset = points - at
+        if self.parts:
+            own = offset @ rotation_from_ypr(self.yaw_rad, 0.0, 0.0)
+            return Box((0.0, 0.0, 0.0), self.size).distance(own)
         sideways = np.hypot(offset[..., 0], offset[..., 1]) - self.radius
         upright = np.abs(offset[..., 2]) - self.size[2] / 2
         return np.asarray(np.hypot(np.maximum(sideways, 0.0), np.maximum(upright, 0.0)))
@@ -148,6 +168,11 @@ class Room:
     things: tuple[RoomThing, ...]
     rare_surfaces: bool = False  # patterns that no training world has
     signs: tuple[str, ...] = ()  # what stands on the walls, in turn
+
+    @property
+    def is_furnished(self) -> bool:
+        """Whether its things are furniture with names, and it looks like a room to live in."""
+        return any(thing.parts for thing in self.things)
 
     def surfaces(self) -> list[SupportSurface]:
         """What things can stand on, the floor first."""

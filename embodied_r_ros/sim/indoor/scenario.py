@@ -14,6 +14,7 @@ from embodied_r_ros.core.types.geometry import (
     rotation_from_ypr,
 )
 from embodied_r_ros.core.types.layout import Span
+from embodied_r_ros.sim.indoor.furniture import living_room, NAMES
 from embodied_r_ros.sim.indoor.path import (
     draw_path,
     is_before_eyes,
@@ -73,7 +74,8 @@ def draw_tracks(
     """
     stage = _Stage(room, path, start_ns, start_ns + math.ceil(duration_s * NS_PER_S) + 1)
     tracks: list[Track] = [(_rest(t.position, start_ns, stage.end_ns),) for t in room.things]
-    idle = [int(index) for index in rng.permutation(len(room.things))]
+    order = (int(index) for index in rng.permutation(len(room.things)))
+    idle = [index for index in order if not room.things[index].parts]  # furniture stays
     for _ in range(int(rng.choice(list(_COUNTS), p=list(_COUNTS.values())))):
         kind = str(rng.choice(list(_KINDS), p=list(_KINDS.values())))
         is_seen = rng.random() < _SEEN_SHARE
@@ -248,7 +250,8 @@ def draw_scenario(config: IndoorConfig, seed: int, index: int, attempt: int) -> 
     is_return = np.random.default_rng([seed, index]).random() < config.returns
     start_ns = _EPOCH_NS + int(rng.integers(_START_SPREAD_S)) * NS_PER_S
     count = max(2, round(config.duration_s * config.rate_hz))
-    room = furnished_room(room_rng, config.kinds)
+    is_furnished = config.kinds == 'furniture'
+    room = living_room(room_rng) if is_furnished else furnished_room(room_rng, config.kinds)
     kinds = '' if config.kinds == 'all' else f'{config.kinds}-'
     signs = 'signs-' if config.signs else ''  # another recording of the same room
     returns = 'returns-' if config.returns else ''
@@ -263,6 +266,6 @@ def draw_scenario(config: IndoorConfig, seed: int, index: int, attempt: int) -> 
         tracks=tuple(draw_tracks(event_rng, room, path, start_ns, config.duration_s)),
         stamps_ns=tuple(start_ns + round(i * NS_PER_S / config.rate_hz) for i in range(count)),
         texture_seed=int(rng.integers(2**32)),
-        labels=possible_labels(config.kinds),
+        labels=NAMES if is_furnished else possible_labels(config.kinds),
         may_return=config.returns > 0,
     )

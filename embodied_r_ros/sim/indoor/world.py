@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import math
 from typing import Any, TYPE_CHECKING
 
+import cv2
 from embodied_r_ros.core.keyframes.overlap import pixel_rays
 from embodied_r_ros.core.types.geometry import BODY_FROM_OPTICAL
 from embodied_r_ros.sim.indoor.model import FAR_M, room_model, thing_name
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.sim.indoor.room import Room
     from numpy.typing import NDArray
 
+_HIDDEN_GROUP = 5  # which the renderer leaves out
 _AWAY: Vector = (0.0, 0.0, -10.0)  # absent things wait under the floor
 
 
@@ -47,8 +49,9 @@ class World:
         self.data = mujoco.MjData(self.model)
         names = [thing_name(index) for index in range(len(room.things))]
         self._mocaps = [int(self.model.body(name).mocapid[0]) for name in names]
-        self._things = np.full(self.model.ngeom, -1, np.int32)
-        self._things[[self.model.geom(name).id for name in names]] = np.arange(len(names))
+        owners = np.full(self.model.nbody, -1, np.int32)
+        owners[[self.model.body(name).id for name in names]] = np.arange(len(names))
+        self._things = owners[self.model.geom_bodyid]  # of each geom
         self.place([thing.position for thing in room.things])
 
     def place(self, positions: Sequence[Vector | None]) -> None:
@@ -123,22 +126,32 @@ class WorldRenderer:
         self.world = world
         self._renderer = mujoco.Renderer(model, camera.height, camera.width)
         self._renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = 0
+        # Outward normals of the view: right, left, above, below, behind.
+        across, down = camera.fx / (camera.width / 2), camera.fy / (camera.height / 2)
+        sides = [(across, 0, 1), (-across, 0, 1), (0, down, 1), (0, -down, 1), (0, 0, 1)]
+        self._sides = np.array(sides) / np.linalg.norm(sides, axis=1, keepdims=True)
 
     def image(self, pose: Pose) -> NDArray[np.uint8]:
         """Colour image from a pose of the camera link. Shape (H, W, 3), BGR."""
         self.world.look(pose)
-        return np.ascontiguousarray(self._draw()[..., ::-1])
+        return np.asarray(cv2.cvtColor(self._draw(), cv2.COLOR_RGB2BGR), np.uint8)
 
     def render(self, pose: Pose) -> Rendering:
         """Colour, depth and things from a pose of the camera link."""
         image = self.image(pose)
         self._renderer.enable_depth_rendering()
         depth = self._draw()
+        return Rendering(image, depth, self.things(pose))
+
+    def things(self, pose: Pose) -> NDArray[np.int32]:
+        """Index of the thing that each pixel shows from a pose; -1: none. Shape (H, W)."""
+        self.world.look(pose)
         self._renderer.enable_segmentation_rendering()
         segments = self._draw()
         self._renderer.disable_segmentation_rendering()
-        geoms = np.where(segments[..., 1] == mujoco.mjtObj.mjOBJ_GEOM, segments[..., 0], -1)
-        return Rendering(image, depth, self.world.things_of(geoms.astype(np.int32)))
+        is_geom = segments[..., 1] == int(mujoco.mjtObj.mjOBJ_GEOM)  # the enum itself is slow
+        geoms = np.where(is_geom, segments[..., 0], -1)
+        return self.world.things_of(geoms.astype(np.int32))
 
     def close(self) -> None:
         """Free what the renderer holds."""
@@ -151,5 +164,14 @@ class WorldRenderer:
         self.close()
 
     def _draw(self) -> Any:
+        self._leave_out_unseen()
         self._renderer.update_scene(self.world.data, 'eye')
         return self._renderer.render()
+
+    def _leave_out_unseen(self) -> None:
+        """Draw nothing that lies beside the view; planes have no bounds and are drawn."""
+        model, data = self.world.model, self.world.data
+        offsets = (data.geom_xpos - data.cam_xpos[0]) @ data.cam_xmat[0].reshape(3, 3)
+        radius = np.where(model.geom_rbound > 0, model.geom_rbound, np.inf)
+        is_unseen = (offsets @ self._sides.T > radius[:, None]).any(axis=1)
+        model.geom_group[:] = np.where(is_unseen, _HIDDEN_GROUP, 0)

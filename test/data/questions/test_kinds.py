@@ -13,7 +13,14 @@ from embodied_r_ros.core.types.layout import ImageTruth, Layout, LayoutObject, O
 from embodied_r_ros.data.episodes.episode import Episode
 from embodied_r_ros.data.questions.coverage import Coverage
 from embodied_r_ros.data.questions.derive import QuestionsConfig, rows_of_episode
-from embodied_r_ros.data.questions.indoor import Draft, KINDS, Moment, NoSolution, quarter_name
+from embodied_r_ros.data.questions.indoor import (
+    Draft,
+    KINDS,
+    Moment,
+    NoSolution,
+    plain_questions,
+    quarter_name,
+)
 from embodied_r_ros.data.questions.splits import split_of
 import pytest
 
@@ -244,3 +251,22 @@ def test_split_depends_on_scene_and_seed_alone() -> None:
     assert 0.07 < splits.count('test') / 2000 < 0.13
     assert 0.07 < splits.count('validation') / 2000 < 0.13
     assert splits != [split_of(f's{i}', QuestionsConfig(seed=1)) for i in range(2000)]
+
+
+def test_things_with_names_are_asked_about_in_the_words_of_people() -> None:
+    seen = layout()
+    names = ('couch', 'plant', 'tv', 'table')
+    objects = tuple(
+        replace(thing, label=name, colour='', shape='')
+        for thing, name in zip(seen.objects, names, strict=True)
+    )
+    first = replace(seen.images[0], views=(*seen.images[0].views[:3], view(0, 0)))
+    table = replace(first, views=(*first.views[:3], replace(first.views[3], object_id=3)))
+    named = replace(seen, objects=objects, images=(table, *seen.images[1:]))
+    assert plain_questions(Moment(DELTAS, POSES, named)) == [
+        ('Where is the sofa?', 'right'),
+        ('Did you see the plant before the tv?', 'yes'),
+        ('How far is the table?', '5.1 m'),
+    ]
+    assert plain_questions(Moment(DELTAS, POSES, replace(seen, objects=objects))) == []
+    assert plain_questions(MOMENT) == []
