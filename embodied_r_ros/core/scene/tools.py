@@ -1644,12 +1644,17 @@ def _times(ratio: float) -> str:
     return f'about {ratio:.0f} times' if ratio < _MOST_TIMES else f'more than {_MOST_TIMES} times'
 
 
+_ANYONE = {'anyone': 'anyone', 'anybody': 'anybody', 'someone': 'anyone', 'somebody': 'anybody'}
+
+
 def _length(metres: float, unit: str) -> str:
     value = metres / UNITS[unit]
     return f'{value:.0f} cm' if unit == 'cm' else f'{value:.1f} {unit}'
 
 
 def _some(words: str) -> str:
+    if words in _ANYONE or words == 'people':
+        return _ANYONE.get(words, words)
     return words if words.endswith('s') and plural(words[:-1]) == words else with_article(words)
 
 

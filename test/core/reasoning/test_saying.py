@@ -183,6 +183,19 @@ def test_moving_or_standing_still() -> None:
         )
     stopped = moved('moved forward', 'stationary')
     assert (said(stopped, 'Have you moved?'), said(stopped, 'Are you moving?')) == ('yes', 'no')
+    for scene, moves, turns in ((stopped, 'yes', 'no'), (moved('turned left 30°'), 'yes', 'yes')):
+        assert (said(scene, 'Did you move?'), said(scene, 'Did you turn?')) == (moves, turns)
+    assert (said(still, 'Did you move?'), said(still, 'Did you go outside?')) == ('no', 'unknown')
+
+
+@pytest.mark.parametrize(
+    ('question', 'told'),
+    [('Have you seen anyone?', 'anyone'), ('Did you see people?', 'people'),
+     ('Is there somebody?', 'anybody'), ('Is there an apple?', 'an apple')],
+)  # fmt: skip
+def test_what_was_not_seen_is_named_as_people_say_it(question: str, told: str) -> None:
+    answer = answer_by_tools(question, (), moved('moved forward'))
+    assert answer.sentence.startswith(f'I have not seen {told}')
 
 
 def test_the_most_frequent_move_that_options_name_is_meant() -> None:
