@@ -481,3 +481,19 @@ def test_questions_about_what_happens_before_a_still_camera(question: str, answe
         SemanticDelta(3 * 10**9, DeltaKind.CHANGE, 1, 0, action='stationary', items=items),
     )
     assert answer_by_tools(question, (), Scene(deltas, now_ns=5 * 10**9)).text == answer
+
+
+@pytest.mark.parametrize(
+    ('question', 'answer'),
+    [('How long did it take, in seconds?', 'unknown'), ('Did you turn?', 'yes'),
+     ('Did it take longer than 1 second?', 'unknown')],
+)  # fmt: skip
+def test_seconds_are_not_known_where_a_rate_was_assumed(question: str, answer: str) -> None:
+    deltas = moved('turned left 30°', 'stationary').deltas
+    assumed = SceneMap(has_times=False)
+    for scene in (Scene(deltas, has_times=False), Scene(deltas, assumed)):
+        told = answer_by_tools(question, (), scene)
+        assert (told.text or 'unknown') == answer
+        assert ('the images have no times' in told.sentence.lower()) == (answer == 'unknown')
+    assert said(Scene(deltas), question) != 'unknown'
+    assert not SceneMap.from_json(assumed.to_json()).has_times
