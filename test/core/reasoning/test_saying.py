@@ -489,7 +489,7 @@ def test_questions_about_what_happens_before_a_still_camera(question: str, answe
      ('Did it take longer than 1 second?', 'unknown')],
 )  # fmt: skip
 def test_seconds_are_not_known_where_a_rate_was_assumed(question: str, answer: str) -> None:
-    deltas = moved('turned left 30°', 'stationary').deltas
+    deltas = moved('turned left 30°', *4 * ['stationary']).deltas
     assumed = SceneMap(has_times=False)
     for scene in (Scene(deltas, has_times=False), Scene(deltas, assumed)):
         told = answer_by_tools(question, (), scene)
