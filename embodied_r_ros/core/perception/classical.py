@@ -197,7 +197,8 @@ class ClassicalPerceiver:
         return self._with_items(delta, items_in_view(self.view(keyframe)))
 
     def _compare(self, delta: SemanticDelta, earlier: Keyframe, later: Keyframe) -> SemanticDelta:
-        self.learn(earlier, later)
+        if followed_motion(earlier, later) != NO_MOTION:  # a camera that stands tells no lens
+            self.learn(earlier, later)
         motion = self._motion(earlier, later)
         slack_rad = self._slack_rad(motion, later)
         items = items_between(self.view(earlier), self.view(later), motion, slack_rad)
