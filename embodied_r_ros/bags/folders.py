@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 DEFAULT_RATE_HZ = 10.0
+ASSUMED = (
+    '%s has no times: %g images a second are assumed, so that what takes how long is not known; '
+    '--set source.rate_hz=HZ tells it'
+)
 IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.png', '.webp', '.bmp', '.tif', '.tiff'}
 _OTHER_IMAGES = {'.heic', '.heif', '.avif', '.gif', '.pgm', '.ppm', '.jp2', '.dng', '.raw'}
 _OTHER_IMAGES |= {'.exr', '.jfif', '.tga', '.cr2', '.nef', '.arw'}
@@ -76,8 +80,8 @@ class FolderStream:
         """The folder that they are in."""
         return self.images[0].file.parent
 
-    def stamps(self, rate_hz: float | None) -> list[int]:
-        """When each image was taken [ns].
+    def stamps(self, rate_hz: float | None) -> tuple[list[int], bool]:
+        """When each image was taken [ns], and whether that is known.
 
         Args:
             rate_hz: Images a second, whatever names and lists say; None: as these say, else 10.
@@ -87,11 +91,14 @@ class FolderStream:
             for times in (own, _listed_times(self.folder, len(self.images))):
                 if len(times) == len(self.images):
                     if all(before < after for before, after in pairwise(times)):
-                        return times
+                        return times, True
                     text = 'the times of the images of %s do not rise and are not used'
                     _LOG.warning(text, self.folder)
-        rate_hz = rate_hz or DEFAULT_RATE_HZ
-        return [round(index / rate_hz * NS_PER_S) for index in range(len(self.images))]
+        is_known, rate_hz = rate_hz is not None, rate_hz or DEFAULT_RATE_HZ
+        if not is_known:
+            _LOG.warning(ASSUMED, self.folder, rate_hz)
+        stamps = [round(index / rate_hz * NS_PER_S) for index in range(len(self.images))]
+        return stamps, is_known
 
 
 def folder_stream(folder: Path, name: str | None) -> FolderStream:
@@ -387,13 +394,13 @@ class FolderDepth:
 
 
 def folder_images(
-    stream: FolderStream, rate_hz: float | None, depth: FolderDepth | None
+    stream: FolderStream, stamps: Sequence[int], depth: FolderDepth | None
 ) -> Iterator[StampedImage]:
     """The images of a stream, with their times and depth.
 
     Args:
         stream: The stream.
-        rate_hz: As `FolderStream.stamps` takes it.
+        stamps: When each was taken [ns].
         depth: Where depth comes from; None: none is used.
 
     Raises:
@@ -404,9 +411,7 @@ def folder_images(
     try:
         for image in done_ahead(
             partial(_read_image, named.file, index, stamp_ns, stretch, damage)
-            for index, (named, stamp_ns) in enumerate(
-                zip(stream.images, stream.stamps(rate_hz), strict=True)
-            )
+            for index, (named, stamp_ns) in enumerate(zip(stream.images, stamps, strict=True))
         ):
             if image:
                 yield depth.with_depth(image, stream.images[image.index]) if depth else image

@@ -17,6 +17,7 @@ from typing import Any, TYPE_CHECKING
 import cv2
 from embodied_r_ros.bags.depth import DepthConfig, NO_DEPTH
 from embodied_r_ros.bags.folders import (
+    ASSUMED,
     DEFAULT_RATE_HZ,
     folder_images,
     folder_stream,
@@ -59,6 +60,7 @@ class ImageSource:
     kind: str  # 'video', 'folder' or 'bag'
     length: int | None  # expected number of images, for a progress bar; None: unknown
     images: Iterator[StampedImage]
+    has_times: bool = True  # False: stamps count images at a rate that is assumed
 
     def __iter__(self) -> Iterator[StampedImage]:
         """Images in order; indices count from 0.
@@ -169,8 +171,32 @@ def open_source(
         SourceError: It is not there, not of such a kind, or an argument does not fit it.
         BagError: The bag is damaged or was never closed.
     """
-    path = Path(path)
-    depth = depth or DepthSource()
+    path, depth = Path(path), depth or DepthSource()
+    kind = _checked_kind(path, topic, rate_hz, depth)
+    if kind == 'bag':
+        with open_bag(path) as reader:
+            chosen = choose_image_topic(reader, topic)
+            length = reader.topics[chosen].msgcount
+            images = bag_images(reader, chosen, depth.topic, depth.config)
+            yield ImageSource(path.name, kind, length, images)
+    elif kind == 'folder':
+        stream = folder_stream(path, topic)
+        beside = None if depth.topic == NO_DEPTH else FolderDepth(stream, depth.config)
+        stamps, has_times = stream.stamps(rate_hz)
+        images = folder_images(stream, stamps, beside)
+        yield ImageSource(path.name, kind, len(stream.images), images, has_times)
+    else:
+        with _video(path, rate_hz) as (frame_count, images):
+            has_times = rate_hz is not None or _holds_times(path)
+            yield ImageSource(path.name, kind, frame_count, images, has_times)
+
+
+def _checked_kind(path: Path, topic: str | None, rate_hz: float | None, depth: DepthSource) -> str:
+    """Of what kind a source is.
+
+    Raises:
+        SourceError: It is of none, or an argument does not fit it.
+    """
     if rate_hz is not None and not _RATES_HZ[0] <= rate_hz <= _RATES_HZ[1]:
         msg = f'rate {rate_hz} Hz: expected {_RATES_HZ[0]} to {_RATES_HZ[1]}'
         raise SourceError(msg)
@@ -184,20 +210,7 @@ def open_source(
     if kind != 'bag' and depth.topic not in {'', NO_DEPTH}:
         msg = f'{path} is a {kind} and has no depth topic {depth.topic!r}: leave it out'
         raise SourceError(msg)
-    if kind == 'bag':
-        with open_bag(path) as reader:
-            chosen = choose_image_topic(reader, topic)
-            length = reader.topics[chosen].msgcount
-            images = bag_images(reader, chosen, depth.topic, depth.config)
-            yield ImageSource(path.name, kind, length, images)
-    elif kind == 'folder':
-        stream = folder_stream(path, topic)
-        beside = None if depth.topic == NO_DEPTH else FolderDepth(stream, depth.config)
-        images = folder_images(stream, rate_hz, beside)
-        yield ImageSource(path.name, kind, len(stream.images), images)
-    else:
-        with _video(path, rate_hz) as (frame_count, images):
-            yield ImageSource(path.name, kind, frame_count, images)
+    return kind
 
 
 @contextmanager
@@ -400,6 +413,21 @@ def _upright(frame: Any) -> NDArray[np.uint8]:
     """A frame of PyAV as its container says that it is to be shown, BGR."""
     image = np.asarray(frame.to_ndarray(format='bgr24'), np.uint8)
     return np.ascontiguousarray(np.rot90(image, round(getattr(frame, 'rotation', 0) / 90) % 4))
+
+
+def _holds_times(path: Path) -> bool:
+    """Whether a video is in a container; a bare stream of H.264, HEVC or JPEG has no times."""
+    with path.open('rb') as file:
+        start = file.read(4)
+    is_bare = start.startswith((b'\xff\xd8\xff', b'\0\0\0\1'))
+    is_bare |= start.startswith(b'\0\0\1') and start != _PROGRAM_STREAM
+    if is_bare:
+        _LOG.warning(ASSUMED, path, _BARE_RATE_HZ)
+    return not is_bare
+
+
+_PROGRAM_STREAM = b'\0\0\1\xba'  # of MPEG, which has times
+_BARE_RATE_HZ = 25.0  # that FFmpeg assumes
 
 
 def _is_text(start: bytes) -> bool:

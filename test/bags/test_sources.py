@@ -146,6 +146,25 @@ def test_a_given_rate_replaces_the_times_of_a_video(tmp_path: Path) -> None:
     assert [image.stamp_ns for image in images] == [2 * index * SECOND_NS for index in range(5)]
 
 
+def test_times_that_are_assumed_are_said_to_be(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, video = write_folder(tmp_path / 'f', ['1.png', '2.png']), tmp_path / 'bare.mjpeg'
+    _, jpeg = cv2.imencode('.jpg', picture(3))
+    video.write_bytes(3 * jpeg.tobytes())
+    whole = write_video(tmp_path / 'v.mp4', 5.0)
+    for path, rate_hz, has_times in (
+        (folder, None, False),
+        (folder, 2.0, True),
+        (video, None, False),
+        (whole, None, True),
+    ):
+        caplog.clear()
+        with open_source(path, rate_hz=rate_hz) as source:
+            assert (len(list(source)) > 1, source.has_times) == (True, has_times)
+        assert ('has no times' in caplog.text) != has_times
+
+
 def test_folder_is_read_in_the_order_of_its_numbers(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / 'f', ['image1.png', 'image10.png', 'image2.JPG', '.x.png'])
     (folder / 'notes.txt').write_text('not an image')

@@ -28,7 +28,8 @@ from embodied_r_ros.core.keyframes.overlap import (
 )
 from embodied_r_ros.core.keyframes.still_scene import StillScene
 from embodied_r_ros.core.keyframes.tracking import MotionTracker
-from embodied_r_ros.core.keyframes.tracks import drift
+from embodied_r_ros.core.keyframes.tracks import drift, stands
+from embodied_r_ros.core.types.deltas import NO_MOTION
 from embodied_r_ros.core.types.geometry import NS_PER_S
 from embodied_r_ros.core.types.images import encode_image, pack_depth, shrink
 from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
@@ -364,8 +365,9 @@ class Keyframer:
             ImageError: The array is not a BGR image.
         """
         self._dropped_images += dropped_images
+        reference = self.selector.reference_view
         evaluation = self.selector.evaluate(image, is_last=is_last)
-        motion = self._follow(image, evaluation)
+        motion = self._follow(image, evaluation, reference)
         if not evaluation.is_keyframe:
             return evaluation, None
         keyframe = self._make(image, evaluation, motion)
@@ -373,7 +375,9 @@ class Keyframer:
         self._dropped_images = 0
         return evaluation, keyframe
 
-    def _follow(self, image: StampedImage, evaluation: Evaluation) -> Motion | None:
+    def _follow(
+        self, image: StampedImage, evaluation: Evaluation, reference: View | None
+    ) -> Motion | None:
         """Follow the camera to an image; the motion since the last keyframe where it is one."""
         view, config = self.selector.newest_view, self.selector.config
         follows = config.follow_motion and (config.follow_with_pose or image.pose is None)
@@ -391,7 +395,8 @@ class Keyframer:
         self._tracked_ns, self._has_skipped = image.stamp_ns, False
         if evaluation.is_keyframe:
             self._tracked_offsets = no_offsets(view)
-            return self.tracker.mark_keyframe(image)
+            motion = self.tracker.mark_keyframe(image)
+            return NO_MOTION if reference and stands(reference, view) else motion
         self._tracked_offsets = alignment.offsets if alignment else None
         return None
 

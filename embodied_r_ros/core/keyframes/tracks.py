@@ -29,6 +29,9 @@ _BLOCK_PX = 3
 _LEAST_QUALITY = 2e-5  # smaller eigenvalue of the gradients; below, noise looks like a corner
 _LEAST_CELLS, _MOST_CELLS = 20, 150  # that say how a view moved
 _QUALITY_SHARE = 0.01  # of what good corners of the image have
+# Where a camera stands: how far corners may lie off, their least share, and outside of the middle
+# half of the view, the least number in each of the quarters that have as many, and these quarters.
+_STANDS_PX, _STANDS_SHARE, _IN_QUARTER, _QUARTERS, _MIDDLE = 0.25, 0.2, 3, 3, 0.25
 
 
 class TrackedView:
@@ -214,3 +217,22 @@ def find_corners(view: TrackedView, taken: NDArray[np.float32]) -> NDArray[np.fl
         squares = (away_x * away_x + away_y * away_y).min(axis=1)
         corners = corners[squares > (SPACING_PX / 3) ** 2]
     return corners
+
+
+def stands(earlier: View, later: View) -> bool:
+    """Whether a camera stands, however much moves before it: corners all around stay in place.
+
+    A camera that moves shifts what is near, and one that turns shifts all. What is fixed to it,
+    and what lies far ahead, is not all around.
+    """
+    if earlier.size != later.size:
+        return False
+    before = TrackedView(earlier)
+    corners = find_corners(before, np.empty((0, 2), np.float32))
+    there, is_there = follow(before, TrackedView(later), corners, corners)
+    stays = is_there & (np.hypot(*(there - corners).T) < _STANDS_PX)
+    from_middle = corners / np.array(before.size, np.float32) - 0.5
+    outer = from_middle[stays & (np.abs(from_middle).max(axis=1, initial=0.0) > _MIDDLE)]
+    quarters = np.bincount((outer[:, 0] > 0) + 2 * (outer[:, 1] > 0), minlength=4)
+    is_around = np.count_nonzero(quarters >= _IN_QUARTER) >= _QUARTERS
+    return bool(is_around and np.count_nonzero(stays) >= _STANDS_SHARE * len(corners))

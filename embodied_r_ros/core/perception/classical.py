@@ -27,7 +27,6 @@ from embodied_r_ros.core.perception.egomotion import (
     FieldOfView,
     find_features,
     followed_motion,
-    has_stayed,
     known_motion,
     motion_from_features,
     with_length,
@@ -50,6 +49,7 @@ from embodied_r_ros.core.types.deltas import (
     ModelInfo,
     Motion,
     MotionSource,
+    NO_MOTION,
     Rung,
     ScaleSource,
     STATIONARY,
@@ -74,7 +74,6 @@ _CACHED_IMAGES = 4
 _BLANK = 4.0  # standard deviation of the grey values of an image that shows nothing
 # Factors on the confidence of a motion without stated intrinsics.
 _ASSUMED, _LEARNED = 0.5, 0.9
-_STAYED = Motion(MotionSource.TWO_VIEW, 0.0, 0.0, 0.0, (0.0, 0.0, 0.0), confidence=_ASSUMED)
 # How far directions may be off that were predicted with a motion.
 _SLACK_RAD = {
     MotionSource.UNKNOWN: math.pi,
@@ -198,7 +197,8 @@ class ClassicalPerceiver:
         return self._with_items(delta, items_in_view(self.view(keyframe)))
 
     def _compare(self, delta: SemanticDelta, earlier: Keyframe, later: Keyframe) -> SemanticDelta:
-        self.learn(earlier, later)
+        if followed_motion(earlier, later) != NO_MOTION:  # a camera that stands tells no lens
+            self.learn(earlier, later)
         motion = self._motion(earlier, later)
         slack_rad = self._slack_rad(motion, later)
         items = items_between(self.view(earlier), self.view(later), motion, slack_rad)
@@ -216,7 +216,7 @@ class ClassicalPerceiver:
     def _motion(self, earlier: Keyframe, later: Keyframe) -> Motion:
         known = known_motion(earlier, later, use_odometry=self.config.use_odometry)
         # A fisheye is not taken on trust: two views tell of calibrations that are not the images'.
-        is_sure = known and known.source is not MotionSource.FOLLOWED
+        is_sure = known == NO_MOTION or (known and known.source is not MotionSource.FOLLOWED)
         if known and (is_sure or not (later.intrinsics and later.intrinsics.is_fisheye)):
             return known
         first, second = (
@@ -231,9 +231,7 @@ class ClassicalPerceiver:
             return motion
         followed = followed_motion(earlier, later, use_odometry=self.config.use_odometry)
         if motion.source is MotionSource.UNKNOWN:
-            width = self._image(later.image).shape[1]
-            stayed = has_stayed(first, second, width, later.stamp_ns - earlier.stamp_ns)
-            return _STAYED if stayed else followed or motion
+            return followed or motion
         factor = _LEARNED if self._fields[later.camera].radians else _ASSUMED
         motion = replace(motion, confidence=motion.confidence * factor)
         has_length = followed and followed.scale is not ScaleSource.UNKNOWN

@@ -16,7 +16,7 @@ from embodied_r_ros.core.keyframes.relative_pose import (
     relative_pose,
     RelativePose,
 )
-from embodied_r_ros.core.types.deltas import Motion, MotionSource, ScaleSource
+from embodied_r_ros.core.types.deltas import Motion, MotionSource, NO_MOTION, ScaleSource
 from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
     Intrinsics,
@@ -103,8 +103,6 @@ _MIN_SHARE = 0.6  # of all matches must agree
 _STILL_SHARE = 0.8  # the same for 'no motion': a far background alone must not pass for it
 _PINHOLE_LEAD = 1.1  # by which a pinhole has to explain more than the lens that is stated
 _STILL_RAD = math.radians(1.0)  # smaller rotations are none
-_UNMOVED = 0.015  # of the width: by how much matches of a camera that stays may shift
-_UNMOVED_NS = 2_000_000_000  # after which one that moves has shifted them by more
 
 
 def motion_from_poses(earlier: Pose, later: Pose) -> Motion:
@@ -133,9 +131,8 @@ def known_motion(
     a, b = earlier.pose, later.pose
     if use_odometry and a and b and a.frame_id == b.frame_id:
         return motion_from_poses(a, b)
-    if not later.intrinsics:
-        return None
-    return followed_motion(earlier, later, use_odometry=use_odometry)
+    followed = followed_motion(earlier, later, use_odometry=use_odometry)
+    return followed if later.intrinsics or followed == NO_MOTION else None
 
 
 def followed_motion(
@@ -227,22 +224,6 @@ def motion_from_features(earlier: Features, later: Features, intrinsics: Intrins
         return UNKNOWN
     share = pose.support / len(pairs)
     return _motion(pose, share) if share >= _needed_share(pose) else UNKNOWN
-
-
-def has_stayed(earlier: Features, later: Features, width: int, since_ns: int) -> bool:
-    """Whether matches lie where they lay, after a time in which a camera that moves shifts them.
-
-    Args:
-        earlier: Features of one image.
-        later: Those of a later one.
-        width: Of the images [px].
-        since_ns: The time between both.
-    """
-    pairs = match_features(earlier, later)
-    if len(pairs) < _MIN_SUPPORT or since_ns < _UNMOVED_NS:
-        return False
-    shifts = later.points[pairs[:, 1]] - earlier.points[pairs[:, 0]]
-    return bool(np.median(np.linalg.norm(shifts, axis=1)) < _UNMOVED * width)
 
 
 def _turn_of_a_pinhole(

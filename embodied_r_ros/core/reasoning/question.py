@@ -136,6 +136,7 @@ class Question:
     standing: bool = False
     view: SceneView | None = None  # places the items of the scene; None: nothing does
     scene_map: SceneMap | None = None  # what is known of the place; None: there is no map
+    has_times: bool = True  # False: stamps count images at a rate that was assumed
     of_task: bool = False  # of an arm, whose frame the tools of the scene do not know
     takes_orders: bool = False  # whether an order to go somewhere becomes a goal
     shown: ShownImage | None = None  # shown in place of all that is told; None: nothing is shown

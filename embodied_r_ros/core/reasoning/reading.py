@@ -160,6 +160,7 @@ _MOVES = {
     'up': r'(?<!back )(?<!backed )up|climb\w*|ris\w+|rose',
     'down': r'down|descend\w*|sink|sank',
 }
+_DID_MOVE = re.compile(r'^(?:did|have) (?:you|we) (?:really |ever )?moved?(?: much)?\W*$')
 _SHIFT = re.compile(r'\b(?:sidew\w+|slid\w*|strafe\w*|shuffl\w+|drift\w*|(?:back|for)wards?)\b')
 TURNING = re.compile(r'\b(?:turn\w*|rotat\w*|spin\w*|spun|veer\w*)\b')
 # Of what a number of each tool is; of the others it is a length.
@@ -641,7 +642,10 @@ class _Reader:
         wanted = 'same' if re.search(r'\bsame (?:way|direction)\b', self.text) else wanted
         if self.is_yes_no and wanted and not self.is_either:
             return self._made([call], Form.YES_NO, wanted=wanted)
-        return self._made([call], Form.PLACE, open_too=len(sides) == 2)
+        has_turned = self.is_yes_no and re.search(r'^\w+ \w+ (?:turn|rotate)d?\W*$', self.text)
+        call = self._call('moves', what='turned') if has_turned else call
+        form = Form.YES_NO if has_turned else Form.PLACE
+        return self._made([call], form, open_too=len(sides) == 2)
 
     def _sides_of_turn(self) -> list[str]:
         return [side for side, word in _TURNS.items() if re.search(rf'\b(?:{word})\b', self.text)]
@@ -686,6 +690,8 @@ class _Reader:
         if self.is_yes_no and len(tilts) == 1 and not words:
             call = self._call('moves', what=tilts[0])
             return self._made([call], Form.YES_NO)
+        if self.is_yes_no and _DID_MOVE.search(self.text):
+            return self._moving()
         what = 'moved' if _SHIFT.search(self.text) and not TURNING.search(self.text) else ''
         call = self._call('moves', what=what, which=which)
         if self.is_yes_no and len(words) == 1 and not self.is_either:
@@ -730,7 +736,7 @@ class _Reader:
             r'\b(?:still(?! moving)|stop\w*|stand\w*|stationary|static)\b', self.text
         )
         is_all = re.search(
-            r'\b(?:at all|around|ever|any)\b|^(?:did|ha(?:s|ve)) .*\bmove', self.text
+            r'\b(?:at all|around|ever|any)\b|^(?:did|ha(?:s|ve)) .*\bmov(?:e|ing)', self.text
         )
         call = self._call('motion', what='any' if is_all else 'now')
         if still and re.search(r'\bor\b', self.text):

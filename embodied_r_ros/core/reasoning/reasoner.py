@@ -202,6 +202,10 @@ def worth_looking(
     return [deltas[place] for place in chosen]
 
 
+def _scene_of(question: Question, deltas: Sequence[SemanticDelta], now_ns: int) -> Scene:
+    return Scene(deltas, question.scene_map, now_ns=now_ns, has_times=question.has_times)
+
+
 def _with_place(draft: Answer, place: MapText, scene_map: SceneMap | None, now_ns: int) -> Answer:
     """A draft that says what of the scene map its prompt holds."""
     if scene_map is None or not place.text:
@@ -301,7 +305,7 @@ class Reasoner:
         self._count += 1
         asked = Question(question) if isinstance(question, str) else question
         return self.answer(
-            replace(asked, scene_map=scene.place),
+            replace(asked, scene_map=scene.place, has_times=scene.has_times),
             scene.deltas,
             answer_id=f'offline-{self._count}',
             now_ns=lambda: asked.shown.stamp_ns if asked.shown else scene.now_ns,
@@ -369,7 +373,7 @@ class Reasoner:
     def _by_tools(self, pending: _PendingQuestion, draft: Answer, rung: Rung) -> Answer:
         """The answer that the tools of the scene give without a model, or by its last calls."""
         question, now_ns = pending.question, pending.now_ns()
-        scene = Scene(pending.deltas, question.scene_map, now_ns=now_ns)
+        scene = _scene_of(question, pending.deltas, now_ns)
         found, check = self._found(question, scene), None
         own = answer_by_calls(question.text, question.options, scene, draft.calls)
         if own and (own.is_known or not found):
@@ -457,7 +461,7 @@ class Reasoner:
         is_plain = not (question.shown or question.of_task)
         if self._config.writes == 'calls':
             return self._ask_for_calls(step, end, pending, draft)
-        scene = Scene(pending.deltas, question.scene_map, now_ns=draft.observation_stamp_ns)
+        scene = _scene_of(question, pending.deltas, draft.observation_stamp_ns)
         answer = self._attempt(step, end, pending, draft, scene)
         if not (self._config.check and is_plain and pending.is_seen):
             return answer
@@ -501,7 +505,7 @@ class Reasoner:
         if question.shown or question.of_task:
             msg = 'this model reads questions into calls of tools: it knows no images and no arm'
             raise Refusal(RefusalCode.MODEL, msg, draft)
-        scene = Scene(pending.deltas, question.scene_map, now_ns=draft.observation_stamp_ns)
+        scene = _scene_of(question, pending.deltas, draft.observation_stamp_ns)
         draft, calls, read = self._read_calls(step, end, pending, draft, scene)
         least = self._config.least_confidence
         if is_doubtful(read, draft.confidence, least):

@@ -435,6 +435,8 @@ def _number_of(result: Result, reading: Reading) -> float:
     if result.facts.get('unknown') or isinstance(result.value, str):
         msg = f'Not all of it is known: {result.text}'
         raise InputError(msg)
+    if result.facts.get('has_time') is False:
+        raise InputError(result.text)
     if reading.wanted == SINCE_START:
         return float(result.facts['since_start_s'])
     if reading.wanted == 'both':

@@ -84,6 +84,7 @@ class LandmarkMap:
         self._part = MapPart()
         self._other: MapPart | None = None  # the richest one that is not connected to it
         self._is_elsewhere = False  # the newest delta was passed over
+        self.has_times = True  # False: stamps count images at a rate that was assumed
 
     def __len__(self) -> int:
         return len(self._richest.records)
@@ -178,6 +179,7 @@ class LandmarkMap:
             part.plan.area_m2,
             scale.source,
             scale.error,
+            has_times=self.has_times,
         )
 
     def summary(self) -> str:

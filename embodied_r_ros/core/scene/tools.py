@@ -189,6 +189,7 @@ NO_METRES = (
     'nothing gives metres here: there is no depth, odometry or height of the camera, and too few '
     'named things of usual size; directions, and what is nearer, are known'
 )
+NO_TIMES = 'the images have no times, and their rate is not known'
 _APART_M = 1e-6  # of two places between which there is a direction, at least
 # Properties of a scene that follow from its deltas.
 _COMPUTED = {
@@ -213,6 +214,7 @@ class Scene:
         now_ns: int = 0,
         slack_m: float = 0.0,
         guesses: bool = True,
+        has_times: bool = True,
     ) -> None:
         """See what is known.
 
@@ -222,7 +224,9 @@ class Scene:
             now_ns: From when ages count, in the clock of the image stamps; 0: the newest stamp.
             slack_m: How far places may be off [m].
             guesses: Whether a name may mean more than a label, and what it is called as well.
+            has_times: Whether stamps are times; else, as where a map says so, they order alone.
         """
+        self.has_times = has_times and (place is None or place.has_times)
         self.deltas = tuple(deltas)
         self._given, self._now_ns = place, now_ns
         self._landmarks: LandmarkMap | None = None  # of what was added
@@ -356,7 +360,9 @@ class Scene:
             ),
             path=tuple(p for p in self.path if p.stamp_ns <= then_ns) or self.path[:1],
         )
-        return Scene(deltas, place, now_ns=then_ns, slack_m=self.slack_m, guesses=self._guesses)
+        then = Scene(deltas, place, now_ns=then_ns, slack_m=self.slack_m, guesses=self._guesses)
+        then.has_times = self.has_times
+        return then
 
     @cached_property
     def all_things(self) -> tuple[Thing, ...]:
@@ -510,7 +516,8 @@ class Scene:
         return f'the {thing.label} {away:.1f} m away, {side}'
 
     def _ago(self, stamp_ns: int) -> str:
-        return f' {age_text(self.now_ns - stamp_ns)} ago' if stamp_ns else ''
+        is_known = stamp_ns and self.has_times
+        return f' {age_text(self.now_ns - stamp_ns)} ago' if is_known else ''
 
     def _evidence(self, things: Iterable[Thing]) -> Evidence:
         ids: list[int] = []
@@ -941,8 +948,9 @@ class Scene:
     def duration(self) -> Result:
         """How long it is from the first keyframe to the last one."""
         stamps = [delta.stamp_ns for delta in self.deltas]
-        if len(stamps) < 2:
-            return _unknown('duration', (), 'only one view was taken')
+        if len(stamps) < 2 or not self.has_times:
+            why = NO_TIMES if stamps[1:] else 'only one view was taken'
+            return _unknown('duration', (), why)
         seconds = (max(stamps) - min(stamps)) / NS_PER_S
         text = f'It took {seconds:.1f} s from the first keyframe to the last.'
         return Result('duration', (), seconds, 's', text, 1.0, self._span(0))
@@ -1118,14 +1126,17 @@ class Scene:
         since = (stamp_ns - began_ns) / NS_PER_S
         label = dated[0].label
         now = any(map(self._is_in_view, dated))
-        text = f'I {sight} saw the {label} {since:.1f} s after the start,{self._ago(stamp_ns)}'
+        ago = self._ago(stamp_ns)
+        when = f' {since:.1f} s after the start{"," * bool(ago)}{ago}'
+        text = f'I {sight} saw the {label}{when if self.has_times else "; when: " + NO_TIMES}'
         text += ', and it is in view now.' if now and sight == 'last' else '.'
-        facts = {'since_start_s': since, 'stamp_ns': stamp_ns}
+        facts = {'since_start_s': since, 'stamp_ns': stamp_ns, 'has_time': self.has_times}
         times = sum(len(thing.sights) for thing in dated)
         facts['in_view'] = now
         facts['times'] = times or sum(t.landmark.observations for t in dated if t.landmark)
         is_last = sight == 'last'
         evidence = self._evidence(dated) if is_last else self._evidence_of_first(dated)
+        seconds = seconds if self.has_times else math.nan
         return Result('seen', (name, sight), seconds, 's', text, 0.6, evidence, facts=facts)
 
     @property
@@ -1163,7 +1174,10 @@ class Scene:
         stamps = {name: self.first_ns(name) for name in names}
         ordered = tuple(sorted(stamps, key=stamps.__getitem__))
         began = self._began_ns
-        told = [f'{name} ({(stamps[name] - began) / NS_PER_S:.1f} s)' for name in ordered[:12]]
+        told = [
+            f'{name} ({(stamps[name] - began) / NS_PER_S:.1f} s)' if self.has_times else name
+            for name in ordered[:12]
+        ]
         together = len(set(stamps.values())) < len(stamps)
         text = f'First seen in this order: {", ".join(told)}.'
         if together and len(ordered) == 2:
@@ -1644,12 +1658,17 @@ def _times(ratio: float) -> str:
     return f'about {ratio:.0f} times' if ratio < _MOST_TIMES else f'more than {_MOST_TIMES} times'
 
 
+_ANYONE = {'anyone': 'anyone', 'anybody': 'anybody', 'someone': 'anyone', 'somebody': 'anybody'}
+
+
 def _length(metres: float, unit: str) -> str:
     value = metres / UNITS[unit]
     return f'{value:.0f} cm' if unit == 'cm' else f'{value:.1f} {unit}'
 
 
 def _some(words: str) -> str:
+    if words in _ANYONE or words == 'people':
+        return _ANYONE.get(words, words)
     return words if words.endswith('s') and plural(words[:-1]) == words else with_article(words)
 
 

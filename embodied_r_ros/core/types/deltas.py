@@ -106,6 +106,10 @@ class Motion:
         return x, y, z
 
 
+# Of a camera that stands, whatever its lens.
+NO_MOTION = Motion(MotionSource.FOLLOWED, 0.0, 0.0, 0.0, (0.0, 0.0, 0.0), confidence=1.0)
+
+
 class ItemStatus(Enum):
     """What happened to an item between two keyframes."""
 

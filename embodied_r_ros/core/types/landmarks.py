@@ -156,6 +156,7 @@ class SceneMap:
     scale: ScaleSource = ScaleSource.UNKNOWN
     scale_error: float | None = None  # standard deviation of all lengths, as a share
     revision: int = 0  # counts up with each change of a live map; no part of a MAP.json
+    has_times: bool = True  # False: stamps count images at a rate that was assumed
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -173,6 +174,7 @@ class SceneMap:
             'room_area_m2': None if self.room_area_m2 is None else round(self.room_area_m2, 2),
             'scale': self.scale.name.lower(),
             **({} if self.scale_error is None else {'scale_error': round(self.scale_error, 3)}),
+            **({} if self.has_times else {'has_times': False}),
         }
 
     @classmethod
@@ -207,6 +209,7 @@ class SceneMap:
             None if area is None else _number(area, 'room_area_m2'),
             ScaleSource[scale.upper()],
             None if error is None else _number(error, 'scale_error'),
+            has_times=value.get('has_times') is not False,
         )
 
 

@@ -135,10 +135,12 @@ class Seer:
                 yield keyframe
 
         mapper = Mapper(perceiver)
-        with _keyframes_in(path, self.topic, self.rate_hz, progress) as keyframes:
+        with _keyframes_in(path, self.topic, self.rate_hz, progress) as (keyframes, has_times):
             deltas = tuple(mapper.deltas(holding(keyframes)))
         held = [_as_seen(keyframe, perceiver) for keyframe in recent]
-        return Perceived(deltas, mapper.finished().scene_map(), lambda: held)
+        landmarks = mapper.finished()
+        landmarks.has_times = has_times
+        return Perceived(deltas, landmarks.scene_map(), lambda: held)
 
     def _scene(self, perceived: Perceived) -> RecordingScene:
         make_perceiver = lru_cache(maxsize=1)(self.make_perceiver)
@@ -170,18 +172,19 @@ def _as_seen(keyframe: Keyframe, perceiver: PairPerceiver) -> Keyframe:
 @contextmanager
 def _keyframes_in(
     path: Path, topic: str | None, rate_hz: float | None, progress: Progress
-) -> Iterator[Iterable[Keyframe]]:
-    """The keyframes of a recording: chosen of its images, else those that were recorded.
+) -> Iterator[tuple[Iterable[Keyframe], bool]]:
+    """The keyframes of a recording, chosen of its images or recorded; whether it has times.
 
     Raises:
         SourceError: It cannot be read as a stream of images.
         BagError: The bag is damaged.
     """
     if topic is None and has_keyframes_alone(path):
-        yield recorded_keyframes(path)
+        yield recorded_keyframes(path), True
         return
     with open_source(path, topic, rate_hz) as source:
-        yield Keyframer().stream(progress(source, source.length), with_last=True)
+        keyframes = Keyframer().stream(progress(source, source.length), with_last=True)
+        yield keyframes, source.has_times
 
 
 def newest_image(
@@ -263,7 +266,8 @@ class SceneAsker:
                 client.info(config.deadline_s)
         except ModelError as error:
             raise InputError(str(error)) from None
-        self._scene = Scene(scene.deltas, _map_to_tell(scene, config))
+        has_times = scene.scene_map is None or scene.scene_map.has_times
+        self._scene = Scene(scene.deltas, _map_to_tell(scene, config), has_times=has_times)
         self._reasoner = Reasoner(client, config, scene.look)
 
     def ask(self, question: Question, listener: Listener) -> Answer:
@@ -362,7 +366,9 @@ class MapRecipe:
         perceiver = self.make_perceiver()
         with open_source(path, self.topic, self.rate_hz, self.depth) as source:
             images = progress(source, source.length)
-            return map_of_images(images, perceiver, self.keyframing, use_poses=self.use_poses)
+            landmarks = map_of_images(images, perceiver, self.keyframing, use_poses=self.use_poses)
+            landmarks.has_times = source.has_times
+            return landmarks
 
 
 @dataclass(frozen=True)

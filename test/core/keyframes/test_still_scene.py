@@ -7,7 +7,11 @@ import math
 from typing import Any, TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.core.keyframes.selector import KeyframeConfig, KeyframeSelector
+from embodied_r_ros.core.keyframes.alignment import View
+from embodied_r_ros.core.keyframes.selector import KeyframeConfig, Keyframer, KeyframeSelector
+from embodied_r_ros.core.keyframes.tracks import stands
+from embodied_r_ros.core.perception.classical import ClassicalPerceiver
+from embodied_r_ros.core.types.deltas import NO_MOTION
 import numpy as np
 import pytest
 
@@ -137,3 +141,36 @@ def test_one_means_never() -> None:
     pictures = [look()] * 30 + [with_thing(look(), 160, 80)] * 30
     assert times_of(pictures, content_change=1.0) == []
     assert len(times_of(pictures)) == 1
+
+
+def passing(share: float, shift_px: int) -> NDArray[np.uint8]:
+    """The view of a camera that stands, with something textured and rigid before a share of it."""
+    picture, width = look().copy(), round(share * WIDTH)
+    left = (WIDTH - width) // 2
+    lorry = np.roll(look(seed=3), shift_px, axis=1)[HEIGHT // 5 : -HEIGHT // 5, :width]
+    picture[HEIGHT // 5 : -HEIGHT // 5, left : left + width] = lorry
+    return picture
+
+
+@pytest.mark.parametrize('share', [0.0, 0.4, 0.6])
+def test_a_camera_stands_however_much_moves_before_it(share: float) -> None:
+    first, second = (noisy(passing(share, 25 * n), 3, n) for n in range(2))
+    assert stands(View(first), View(second))
+
+
+@pytest.mark.parametrize('shift_px', [1.0, 20.0])
+def test_a_camera_that_turns_does_not_stand_for_its_hood(shift_px: float) -> None:
+    pictures = [look(), look(640 + shift_px)]
+    for picture in pictures:
+        picture[-HEIGHT // 3 :] = look()[: HEIGHT // 3]
+    assert not stands(*map(View, pictures))
+
+
+def test_the_motion_of_a_camera_that_stands_is_none_whatever_its_lens() -> None:
+    extractor = Keyframer(KeyframeConfig(max_interval_s=0.5))
+    images = stream((noisy(passing(0.6, 8 * n), 3, n) for n in range(12)), RATE_HZ)
+    keyframes = list(extractor.stream(images))
+    assert len(keyframes) > 2
+    assert all(keyframe.motion == NO_MOTION for keyframe in keyframes[1:])
+    delta = ClassicalPerceiver().perceive(*keyframes[:2])
+    assert (delta.action, delta.motion) == ('stationary', NO_MOTION)

@@ -184,6 +184,19 @@ def test_moving_or_standing_still() -> None:
         )
     stopped = moved('moved forward', 'stationary')
     assert (said(stopped, 'Have you moved?'), said(stopped, 'Are you moving?')) == ('yes', 'no')
+    for scene, moves, turns in ((stopped, 'yes', 'no'), (moved('turned left 30°'), 'yes', 'yes')):
+        assert (said(scene, 'Did you move?'), said(scene, 'Did you turn?')) == (moves, turns)
+    assert (said(still, 'Did you move?'), said(still, 'Did you go outside?')) == ('no', 'unknown')
+
+
+@pytest.mark.parametrize(
+    ('question', 'told'),
+    [('Have you seen anyone?', 'anyone'), ('Did you see people?', 'people'),
+     ('Is there somebody?', 'anybody'), ('Is there an apple?', 'an apple')],
+)  # fmt: skip
+def test_what_was_not_seen_is_named_as_people_say_it(question: str, told: str) -> None:
+    answer = answer_by_tools(question, (), moved('moved forward'))
+    assert answer.sentence.startswith(f'I have not seen {told}')
 
 
 def test_the_most_frequent_move_that_options_name_is_meant() -> None:
@@ -471,3 +484,19 @@ def test_questions_about_what_happens_before_a_still_camera(question: str, answe
         SemanticDelta(3 * 10**9, DeltaKind.CHANGE, 1, 0, action='stationary', items=items),
     )
     assert answer_by_tools(question, (), Scene(deltas, now_ns=5 * 10**9)).text == answer
+
+
+@pytest.mark.parametrize(
+    ('question', 'answer'),
+    [('How long did it take, in seconds?', 'unknown'), ('Did you turn?', 'yes'),
+     ('Did it take longer than 1 second?', 'unknown')],
+)  # fmt: skip
+def test_seconds_are_not_known_where_a_rate_was_assumed(question: str, answer: str) -> None:
+    deltas = moved('turned left 30°', *4 * ['stationary']).deltas
+    assumed = SceneMap(has_times=False)
+    for scene in (Scene(deltas, has_times=False), Scene(deltas, assumed)):
+        told = answer_by_tools(question, (), scene)
+        assert (told.text or 'unknown') == answer
+        assert ('the images have no times' in told.sentence.lower()) == (answer == 'unknown')
+    assert said(Scene(deltas), question) != 'unknown'
+    assert not SceneMap.from_json(assumed.to_json()).has_times
