@@ -55,7 +55,7 @@ _SIGNS = ('KITCHEN', 'EXIT', 'ROOM 7', 'OFFICE')
 class TrueChange:
     """What changed, and whether both visits could know of it."""
 
-    kind: ChangeKind
+    kinds: tuple[ChangeKind, ...]  # that may be told of it, the best first
     label: str
     before: Vector | None
     after: Vector | None
@@ -216,7 +216,7 @@ class _Pair:
         for one in due:
             is_found = any(_is_right(each, one) for each in told)
             tally.found += is_found
-            tally.by_kind[f'{one.kind.value} {"found" if is_found else "missed"}'] += 1
+            tally.by_kind[f'{one.kinds[0].value} {"found" if is_found else "missed"}'] += 1
         for each in told:
             if not any(_is_right(each, one) for one in true):
                 tally.by_kind[f'{each.kind.value} wrong'] += 1
@@ -231,17 +231,26 @@ class _Pair:
         for number, (before, after) in enumerate(zip(*places, strict=True)):
             if before == after:
                 continue
-            looked_at = [(0, before or after), (1, after or before)]
-            kind = ChangeKind.APPEARED if before is None else ChangeKind.GONE
-            if before and after:
-                kind = ChangeKind.MOVED
-                looked_at.append((1, before))
-            is_due = all(
-                self._looks(visit, places[visit], number, place) >= _LOOKS
-                for visit, place in looked_at
+            old, new = (
+                [self._looks(visit, places[visit], number, place) for visit in (0, 1)]
                 if place
+                else None
+                for place in (before, after)
             )
-            yield TrueChange(kind, things[number].label, before, after, is_due)
+            kinds = []
+            if old and new and old[0] and new[1]:
+                kinds.append(ChangeKind.MOVED)
+            if old and old[0] and (new is None or new[1] < _LOOKS):
+                kinds.append(ChangeKind.GONE)
+            if new and new[1] and (old is None or old[0] < _LOOKS):
+                kinds.append(ChangeKind.APPEARED)
+            needed = {
+                ChangeKind.MOVED: [*(old or ()), *(new or ())[1:]],
+                ChangeKind.GONE: [*(old or ())],
+                ChangeKind.APPEARED: [*(new or ())],
+            }
+            is_due = bool(kinds) and min(needed[kinds[0]]) >= _LOOKS
+            yield TrueChange(tuple(kinds), things[number].label, before, after, is_due)
 
     def _looks(
         self, visit: int, places: Sequence[Vector | None], number: int, place: Vector
@@ -262,11 +271,11 @@ class _Pair:
 def _is_right(told: Change, true: TrueChange) -> bool:
     """Whether a change is the one that is told, with the places that belong to its kind."""
     is_near = all(
-        a is not None and b is not None and math.dist(a, b) <= _NEAR_M
+        b is not None and math.dist(a, b) <= _NEAR_M
         for a, b in ((told.before, true.before), (told.after, true.after))
-        if b is not None
+        if a is not None
     )
-    return told.kind is true.kind and is_near and _colour(told) == _colour(true)
+    return told.kind in true.kinds and is_near and _colour(told) == _colour(true)
 
 
 def _is_there(told: Change, true: TrueChange) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import open_source
-from embodied_r_ros.common.errors import ImageError, InputError
+from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.keyframes.selector import Keyframer
 from embodied_r_ros.core.perception.classical import ClassicalPerceiver
 from embodied_r_ros.core.perception.egomotion import find_features
@@ -28,7 +28,7 @@ from embodied_r_ros.core.types.geometry import Intrinsics, NS_PER_S, pixels_of_p
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
     from embodied_r_ros.core.perception.egomotion import Features
@@ -99,9 +99,7 @@ def visit_of_keyframes(
     return visit
 
 
-def _with_lens(
-    keyframe: Keyframe, image: NDArray[np.uint8], perceiver: PairPerceiver
-) -> Keyframe:
+def _with_lens(keyframe: Keyframe, image: NDArray[np.uint8], perceiver: PairPerceiver) -> Keyframe:
     if isinstance(perceiver, ClassicalPerceiver):
         return perceiver.with_lens(keyframe)
     height, width = image.shape[:2]
