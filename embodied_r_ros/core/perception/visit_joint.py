@@ -57,6 +57,10 @@ _LEAST_CONFIRMED = 0.5  # of those views, that were found to
 class NotJoinedError(EmbodiedRError):
     """A visit could not find itself in the map of another one."""
 
+    def __init__(self, why: str) -> None:
+        """Say why."""
+        super().__init__(f'could not find itself in the old map: {why}')
+
 
 @dataclass
 class VisitKeyframe:
@@ -69,7 +73,7 @@ class VisitKeyframe:
 
     def __post_init__(self) -> None:
         """Compute where the features are, in units of the focal length."""
-        self.places = np.zeros((0, 2))
+        self.places: NDArray[np.float64] = np.zeros((0, 2))
         if len(self.features.points):
             self.places = places_of_pixels(self.lens, self.features.points)
         self.points = np.full((len(self.places), 3), np.nan)

@@ -68,7 +68,18 @@ class Change:
     after: Position | None = None  # where it is [m]; None: not known, or nowhere
     size_m: float = 0.0
     looks: int = 0  # keyframes of the other visit that looked at the place
-    keyframes: tuple[int | None, int | None] = (None, None)  # that show it best, of each visit
+    views: tuple[int | None, int | None] = (None, None)  # numbers of keyframes that show it best
+
+    @property
+    def places(self) -> tuple[Position | None, Position | None]:
+        """Where it was and where it is."""
+        return self.before, self.after
+
+    @property
+    def sure_text(self) -> str:
+        """How sure it is and what it rests on, in words."""
+        looks = f'{self.looks} look{"" if self.looks == 1 else "s"} at its place'
+        return f'{100 * self.confidence:.0f} %, {looks}'
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values, metres rounded to the millimetre."""
@@ -79,7 +90,6 @@ class Change:
             **{k: [round(v, 3) for v in place] if place else None for k, place in places.items()},
             'confidence': round(self.confidence, 3),
             'looks': self.looks,
-            'keyframes': list(self.keyframes),
         }
 
 
@@ -277,15 +287,15 @@ def _with_views(
         _best_view(first, change.size_m, before),
         _best_view(second, change.size_m, after),
     )
-    return replace(change, keyframes=views)
+    return replace(change, views=views)
 
 
 def _best_view(place: Position, extent_m: float, keyframes: Sequence[SeenKeyframe]) -> int | None:
     """The nearest keyframe that shows a place whole; None: there is none."""
     hidden = {PlaceSight.OUTSIDE, PlaceSight.HIDDEN}
     near = [
-        (math.dist(each.view.pose.position, place), each.delta.to_id)
-        for each in keyframes
+        (math.dist(each.view.pose.position, place), number)
+        for number, each in enumerate(keyframes)
         if each.view.pose and each.look_at(place, extent_m) not in hidden
     ]
     return min(near, default=(0.0, None))[1]

@@ -6,9 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.core.keyframes.selector import Keyframer
 from embodied_r_ros.core.perception.classical import ClassicalPerceiver
 from embodied_r_ros.core.perception.egomotion import find_features
 from embodied_r_ros.core.perception.items import depth_of
@@ -25,6 +23,7 @@ from embodied_r_ros.core.scene.changes import SeenKeyframe
 from embodied_r_ros.core.scene.map_scale import NOMINAL_M
 from embodied_r_ros.core.types.deltas import Motion
 from embodied_r_ros.core.types.geometry import Intrinsics, NS_PER_S, pixels_of_points
+from embodied_r_ros.data.episodes.offline import keyframes_in
 import numpy as np
 
 if TYPE_CHECKING:
@@ -78,9 +77,7 @@ def see_visit(path: Path, recipe: MapRecipe, progress: Progress) -> Visit:
         InputError: There is no perceiver.
     """
     perceiver = recipe.make_perceiver()
-    with open_source(path, recipe.topic, recipe.rate_hz, recipe.depth) as source:
-        images = progress(source, source.length)
-        keyframes = Keyframer(recipe.keyframing).stream(images)
+    with keyframes_in(path, recipe, progress) as keyframes:
         if not recipe.use_poses:
             keyframes = (replace(keyframe, pose=None) for keyframe in keyframes)
         return visit_of_keyframes(str(path), keyframes, perceiver)
