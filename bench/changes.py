@@ -32,7 +32,7 @@ from embodied_r_ros.sim.runs import IndoorConfig
 import numpy as np
 from tqdm import tqdm
 
-from bench.perception import keyframes_with_truth
+from bench.perception import rendered_keyframes
 from bench.report import Budget, print_budgets
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ _SHARED, _LEAST_SHARED = 0.5, 0.2  # of a view, and of the views of a visit
 _NEAR_M, _LOOKS = 0.5, 2
 _JOINED_M, _JOINED_RAD = 0.3, math.radians(10.0)
 _DEPTH_PX = 64
+_RATE_HZ = 5.0
 _SIGNS = ('KITCHEN', 'EXIT', 'ROOM 7', 'OFFICE')
 
 
@@ -95,7 +96,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Measure, print, and tell whether the budgets are met."""
     signs = _SIGNS if args.signs else ()
-    config = IndoorConfig(duration_s=args.duration, changes=args.changes, signs=signs)
+    config = IndoorConfig(
+        rate_hz=_RATE_HZ, duration_s=args.duration, changes=args.changes, signs=signs
+    )
     numbers = [(args.seed + s, index) for s in range(args.seeds) for index in range(args.pairs)]
     tally, visits = ChangeTally(), []
     for seed, index in tqdm(numbers, disable=not sys.stderr.isatty()):
@@ -158,8 +161,9 @@ class _Pair:
         self._camera, visits = config.camera(), []
         for number in (1, 2):
             each = replace(config, visit=number)
-            self._scenarios.append(draw_episode(each, seed, index)[0])
-            keyframes, _ = keyframes_with_truth(each, seed, index)
+            scenario, truth, _ = draw_episode(each, seed, index)
+            keyframes = rendered_keyframes(each, scenario, truth)
+            self._scenarios.append(scenario)
             self._keyframes.append(keyframes)
             name = f'{seed}-{index} visit {number}'
             visits.append(visit_of_keyframes(name, keyframes, classical_perceiver()))

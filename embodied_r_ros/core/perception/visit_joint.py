@@ -139,13 +139,13 @@ def join_visits(before: Sequence[VisitKeyframe], after: Sequence[VisitKeyframe])
     """Find where a visit is in the frame of an earlier one.
 
     Args:
-        before: Keyframes of the first visit, in order, with poses in metres; z points up.
-        after: Those of the second one, the same.
+        before: Keyframes of the first visit, in order, with poses in metres and their points
+            placed; z points up.
+        after: Those of the second one.
 
     Raises:
         NotJoinedError: It could not be found there, or in more than one way.
     """
-    place_points(before)
     known = [each.thinned() for each in before]
     firsts, seconds = _evenly(len(before)), _evenly(len(after))
     placed = [p for n in seconds if (p := _placed(known, firsts, n, after[n]))]

@@ -136,10 +136,7 @@ class SeenKeyframe:
         if self.view.pose is None:
             return False
         way = self.view.pose.rotation().T @ (record.position - self.view.pose.position)
-        far_m = float(np.linalg.norm(way))
-        slack = _SLACK_RAD + math.atan2(record.unsure_m + 0.5 * record.extent_m, far_m)
-        ray = vector_of_direction(item.bearing_rad, item.elevation_rad)
-        return bool(ray @ way >= far_m * math.cos(min(slack, math.pi / 2)))
+        return _is_towards(vector_of_direction(item.bearing_rad, item.elevation_rad), way, record)
 
 
 @dataclass(frozen=True)
@@ -224,6 +221,8 @@ def _change(
     """
     if not _counts(record) or any(each.shows_alike(record, own) for each in others):
         return None
+    if any(_is_mislaid(record, one) for one in own):
+        return None
     reach_m = max(_FARTHER * record.farthest_m, record.extent_m / _LEAST_SIZE_RAD)
     looks = sum(
         each.look_at(record.position, _SHOWN_SHARE * record.extent_m) in _LOOKED_AT
@@ -238,6 +237,25 @@ def _change(
     if is_elsewhere and looks >= _LEAST_LOOKS:
         kind, sure = ChangeKind.MOVED, _UNSEEN_SHARE * sure  # where the other end is, is not known
     return Change(kind, record.name, sure, size_m=record.extent_m, looks=looks)
+
+
+def _is_mislaid(record: LandmarkRecord, other: LandmarkRecord) -> bool:
+    """Whether a landmark is another one that was seen there, and taken for nearer or farther."""
+    if not math.isfinite(record.label.difference(other.label)):
+        return False
+    return all(
+        _is_towards(np.asarray(one.ray), other.position - one.origin, other)
+        for one in record.sightings
+    )
+
+
+def _is_towards(
+    ray: NDArray[np.float64], way: NDArray[np.float64], record: LandmarkRecord
+) -> bool:
+    """Whether a direction (3,) is that of a landmark, which lies a way (3,) off [m]."""
+    far_m = float(np.linalg.norm(way))
+    slack = _SLACK_RAD + math.atan2(record.unsure_m + 0.5 * record.extent_m, far_m)
+    return bool(ray @ way >= far_m * math.cos(min(slack, math.pi / 2)))
 
 
 def _counts(record: LandmarkRecord) -> bool:

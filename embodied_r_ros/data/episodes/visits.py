@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
@@ -57,15 +58,18 @@ class Visit:
         """Whether something told where its camera was."""
         return any(keyframe.pose for keyframe in self.keyframes)
 
+    @cached_property
     def shots(self) -> dict[int, VisitKeyframe]:
-        """Its keyframes with a pose, by number, to be found again."""
-        return {
+        """Its keyframes with a pose, by number, with the points that they show."""
+        shots = {
             number: VisitKeyframe(keyframe.pose, features, keyframe.intrinsics)
             for number, (keyframe, features) in enumerate(
                 zip(self.keyframes, self.features, strict=True)
             )
             if keyframe.pose and keyframe.intrinsics
         }
+        place_points(list(shots.values()))
+        return shots
 
 
 def see_visit(path: Path, recipe: MapRecipe, progress: Progress) -> Visit:
@@ -135,15 +139,11 @@ def join(before: Visit, after: Visit) -> JoinedVisits:
         if not visit.keyframes:
             msg = f'{visit.name} has no image that can be looked at'
             raise InputError(msg)
-    after = _behind(before, after)
     if not (before.is_posed and after.is_posed):
-        return _joined_alone(before, after)
-    shots = before.shots(), after.shots()
-    joint = join_visits(list(shots[0].values()), list(shots[1].values()))
-    place_points(list(shots[1].values()))
-    return JoinedVisits(
-        _seen(before, shots[0], None), _seen(after, shots[1], joint), is_metric=True, joint=joint
-    )
+        return _joined_alone(before, _behind(before, after))
+    joint = join_visits(list(before.shots.values()), list(after.shots.values()))
+    seen = _seen(before, before.shots, None), _seen(_behind(before, after), after.shots, joint)
+    return JoinedVisits(*seen, is_metric=True, joint=joint)
 
 
 def _behind(before: Visit, after: Visit) -> Visit:
