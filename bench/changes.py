@@ -104,6 +104,8 @@ def main(args: argparse.Namespace) -> int:
     for seed, index in tqdm(numbers, disable=not sys.stderr.isatty()):
         pair = _Pair(config, seed, index)
         pair.count(tally)
+        done = f'told {tally.told}, right {tally.right}, due {tally.due}, found {tally.found}'
+        tqdm.write(f'{pair.name}: joined {tally.joined} of {tally.sharing}; {done}')
         visits.append((pair.before, pair.after))
     wrong, tried = joined_apart(visits, args.alike)
     figures = figures_of(tally) | {'apart': tried, 'joined_apart': wrong}
