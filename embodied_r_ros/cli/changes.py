@@ -67,7 +67,8 @@ def main(args: argparse.Namespace) -> int:
         return 0
     for change in found.changes:
         print(f'{change.kind.value:21}{change.label:28}{place_text(change):44}{change.sure_text}')
-    say(f'{found.same} things are where they were; {joined.words}')
+    stay = 'thing is where it was' if found.same == 1 else 'things are where they were'
+    say(f'{found.same} {stay}; {joined.words}')
     return 0
 
 

@@ -3,14 +3,13 @@
 
 A keyframe of the second visit is placed by points that keyframes of the first have shown; each
 placed one says where the second visit's frame is in that of the first. Two visits are joined where
-keyframes that show different parts of the place agree, hardly any disagrees, and those that should
-show the same do. Places that look alike agree in one part alone. A wrong joint is worse than none.
+several keyframes agree that show more of the place than one thing in it, hardly any disagrees, and
+those that should show the same do. A wrong joint is worse than none.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import combinations
 import math
 from typing import TYPE_CHECKING
 
@@ -48,7 +47,8 @@ _MOST_ALIKE = 5  # keyframes whose points place one
 _MIN_POINTS, _MIN_SHARE = 20, 0.5  # that place a keyframe, and share of them that has to agree
 _TILT_RAD = math.radians(6.0)  # between what two visits take for up, at most
 _AGREE_M, _AGREE_RAD = 0.3, math.radians(10.0)
-_CELL_M, _SHARED_PARTS = 0.5, 0.5  # parts of a place, and share of them that two views may share
+# Keyframes that agree, and how much of the place they show: one thing may be in many places.
+_LEAST_VIEWS, _LEAST_EXTENT_M = 2, 2.0
 _MOST_AGAINST = 0.34  # of the points of those that agree, that others may have which disagree
 _SAME_M, _SAME_RAD = 0.6, math.radians(20.0)  # between two views that show the same
 _LEAST_CONFIRMED = 0.5  # of those views, that were found to
@@ -151,10 +151,10 @@ def join_visits(before: Sequence[VisitKeyframe], after: Sequence[VisitKeyframe])
     placed = [p for n in seconds if (p := _placed(known, firsts, n, after[n]))]
     groups = [[one for one in placed if one.agrees(middle)] for middle in placed]
     best = max(groups, key=_support, default=[])
-    if not _shows_two_parts(best):
+    if len(best) < _LEAST_VIEWS or _extent_m(best) < _LEAST_EXTENT_M:
         msg = (
             f'{len(best)} of {len(seconds)} keyframes show what the first visit saw, expected '
-            'some that show different parts of the place: the visits share too little'
+            f'{_LEAST_VIEWS} that show {_LEAST_EXTENT_M:g} m of it: the visits share too little'
         )
         raise NotJoinedError(msg)
     against = _support([one for one in placed if one not in best])
@@ -233,13 +233,12 @@ def _support(group: Sequence[_Placed]) -> int:
     return sum(len(one.points) for one in group)
 
 
-def _shows_two_parts(group: Sequence[_Placed]) -> bool:
-    """Whether two keyframes show mostly different parts of the place."""
-    cells = [set(map(tuple, np.floor(one.points / _CELL_M).astype(int).tolist())) for one in group]
-    return any(
-        len(one & other) <= _SHARED_PARTS * min(len(one), len(other))
-        for one, other in combinations(cells, 2)
-    )
+def _extent_m(group: Sequence[_Placed]) -> float:
+    """How far apart the points are that keyframes agree on, along their longest axis [m]."""
+    points = np.concatenate([one.points for one in group])
+    _, _, axes = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)
+    low, high = np.percentile(points @ axes[0], (10, 90))
+    return float(high - low)
 
 
 def _together(group: Sequence[_Placed], frame_id: str) -> Joint:
