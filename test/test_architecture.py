@@ -303,9 +303,10 @@ def test_a_large_file_is_found(tmp_path: Path) -> None:
 
 
 # Lines of code that a room may have: more than what it has now only where something else goes.
+# Two visits to a place (joining, changes, their page, bench and rendered pairs) added 950.
 _MOST_LINES = {
-    'common': 400, 'core': 17_850, 'bags': 4_650, 'serving': 1_300, 'data': 5_750, 'apps': 2_700,
-    'arm': 3_850, 'sim': 2_200, 'nodes': 5_750, 'cli': 1_850, 'training': 5_050, 'bench': 3_800,
+    'common': 400, 'core': 18_250, 'bags': 4_650, 'serving': 1_300, 'data': 5_900, 'apps': 2_750,
+    'arm': 3_850, 'sim': 2_300, 'nodes': 5_750, 'cli': 1_900, 'training': 5_050, 'bench': 4_050,
 }  # fmt: skip
 
 _DOCUMENTED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

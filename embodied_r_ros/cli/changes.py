@@ -18,6 +18,7 @@ from embodied_r_ros.cli.map import recipe_of
 from embodied_r_ros.cli.perceiver import add_perceiver_arguments, PERCEIVER_GROUPS, SOURCE_GROUPS
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.scene.changes import changes_between
+from embodied_r_ros.core.scene.landmark_map import write_scene_map
 from embodied_r_ros.data.episodes.visits import join, see_visit
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='HTML',
         help='write a page with keyframes of both visits side by side there',
     )
+    add('--map', type=some_path, metavar='MAP.json', help='write the map of both visits there')
     add_perceiver_arguments(parser, 'classical')
     add_settings(parser, {**SOURCE_GROUPS, **PERCEIVER_GROUPS})
 
@@ -47,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Compare two visits; 1: the second could not find itself in the first."""
     check_folder_of(args.out)
+    check_folder_of(args.map)
     if args.perceiver == 'recorded':
         msg = '--perceiver recorded: changes looks at the images of both visits, name another one'
         raise InputError(msg)
@@ -56,6 +59,8 @@ def main(args: argparse.Namespace) -> int:
     found = changes_between(joined.before, joined.after)
     if args.out:
         write_changes_page(args.out, (before, after), joined, found)
+    if args.map:
+        write_scene_map(args.map, found.scene_map)
     if args.json:
         value = {
             'joined': joined.words,

@@ -11,6 +11,7 @@ from embodied_r_ros.bags.writer import BagWriter, RELIABLE_QOS
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.core.types.images import encode_image
 from embodied_r_ros.core.types.keyframes import Keyframe, KeyframeReason
+from embodied_r_ros.core.types.landmarks import read_scene_map
 from embodied_r_ros.data.own_messages import keyframe_to_msg
 import pytest
 
@@ -58,8 +59,9 @@ def bags(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_a_thing_that_was_taken_is_gone(
     bags: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = tmp_path / 'page.html'
-    assert main(['changes', bags['before'], bags['after'], '--json', '--out', str(page)]) == 0
+    page, both = tmp_path / 'page.html', tmp_path / 'both.json'
+    words = ['changes', bags['before'], bags['after'], '--json', '--map', str(both)]
+    assert main([*words, '--out', str(page)]) == 0
     value = json.loads(capsys.readouterr().out)
     (change,) = value['changes']
     assert (change['kind'], change['label']) == ('gone', 'red round object')
@@ -72,6 +74,9 @@ def test_a_thing_that_was_taken_is_gone(
     text = page.read_text()
     assert text.count('data:image/jpeg;base64,') == 2
     assert 'gone: red round object' in text
+    landmarks = {one.label.split()[0]: one for one in read_scene_map(both).landmarks}
+    assert landmarks['blue'].last_seen_ns > 86_400 * 1_000_000_000
+    assert landmarks['red'].last_seen_ns < 86_400 * 1_000_000_000
 
 
 def test_words_for_people(bags: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
