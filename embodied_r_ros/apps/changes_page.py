@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from html import escape
-import math
 from typing import TYPE_CHECKING
 
 import cv2
@@ -71,7 +71,7 @@ def write_changes_page(
     text = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>What changed</title><style>{_STYLE}</style>
 </head><body><h1>What changed</h1>
-<p>Before: {names[0]}. After: {names[1]}; {escape(joined.words)}.</p>
+<p>Before: {names[0]}. After: {names[1]}. The second visit is {escape(joined.words)}.</p>
 <p>{count} {'thing has' if count == 1 else 'things have'} changed, {found.same} are where they
 were. Places are in {'metres' if joined.is_metric else 'one unknown unit'}.</p>
 {sections}
@@ -82,11 +82,12 @@ were. Places are in {'metres' if joined.is_metric else 'one unknown unit'}.</p>
 
 def _section(change: Change, visits: tuple[Visit, Visit], joined: JoinedVisits) -> str:
     figures = []
-    for name, visit, seen, number, place in zip(
+    for name, visit, seen, number, own, place in zip(
         ('Before', 'After'),
         visits,
         (joined.before, joined.after),
         change.views,
+        change.places,
         (change.before or change.after, change.after or change.before),
         strict=True,
     ):
@@ -95,7 +96,9 @@ def _section(change: Change, visits: tuple[Visit, Visit], joined: JoinedVisits) 
             continue
         keyframe = visit.keyframes[number]
         seconds = (keyframe.stamp_ns - visit.keyframes[0].stamp_ns) / 1e9
-        picture = _picture(keyframe, seen[number], place, change)
+        there = Item(change.label, _STATUS.get(change.kind, ItemStatus.VISIBLE))
+        mark = there if own else replace(there, label='not here')
+        picture = _picture(keyframe, seen[number], (place, change.size_m), mark)
         figures.append(
             f'<figure><img alt="{name}" src="data:image/jpeg;base64,{picture}">'
             f'<figcaption>{name}: keyframe {keyframe.id}, {seconds:.1f} s</figcaption></figure>'
@@ -107,19 +110,21 @@ def _section(change: Change, visits: tuple[Visit, Visit], joined: JoinedVisits) 
     )
 
 
-def _picture(keyframe: Keyframe, seen: SeenKeyframe, place: Position, change: Change) -> str:
-    """A keyframe with a box around a place, as base64 of a JPEG."""
+def _picture(
+    keyframe: Keyframe, seen: SeenKeyframe, where: tuple[Position, float], mark: Item
+) -> str:
+    """A keyframe with a mark around a place of some size, as base64 of a JPEG."""
+    place, size_m = where
     image = keyframe.image.decode()
     pose, lens = seen.view.pose, keyframe.intrinsics
     assert pose
     assert lens
     local = (pose.rotation() @ BODY_FROM_OPTICAL).T @ np.subtract(place, pose.position)
     x, y = pixels_of_points(lens, local[None])[0]
-    half = max(change.size_m, _LEAST_M) / 2 / max(float(local[2]), 1e-3)
+    half = max(size_m, _LEAST_M) / 2 / max(float(local[2]), 1e-3)
     sides = (x - half * lens.fx) / lens.width, (y - half * lens.fy) / lens.height
     ends = (x + half * lens.fx) / lens.width, (y + half * lens.fy) / lens.height
     left, top, right, bottom = (min(1.0, max(0.0, float(v))) for v in (*sides, *ends))
-    status = _STATUS.get(change.kind, ItemStatus.VISIBLE)
-    mark = Item(change.label, status, distance_m=math.nan, box=(left, top, right, bottom))
-    _, data = cv2.imencode('.jpg', with_items(image, [mark]))
+    shown = with_items(image, [replace(mark, box=(left, top, right, bottom))])
+    _, data = cv2.imencode('.jpg', shown)
     return base64.b64encode(data.tobytes()).decode()
