@@ -81,6 +81,18 @@ class VisitKeyframe:
         self.view = ViewPose(turn, -turn @ np.asarray(self.pose.position))
         self.tolerance = _TOLERANCE * self.lens.width / self.lens.fx
 
+    def lift(self, depth: NDArray[np.float32]) -> None:
+        """Place features by depth along the optical axis [m], 0 or not finite: unknown. (h, w)."""
+        size = np.array(depth.shape[::-1])
+        scale = size / (self.lens.width, self.lens.height)
+        pixels = np.floor((self.features.points + 0.5) * scale).astype(int)
+        columns, rows = np.clip(pixels, 0, size - 1).T
+        ahead = depth[rows, columns].astype(np.float64)
+        known = np.isfinite(ahead) & (ahead > 0)
+        local = np.column_stack([self.places, np.ones(len(self.places))])[known]
+        moved = local * ahead[known, None] - self.view.translation
+        self.points[known] = moved @ self.view.rotation
+
     def thinned(self) -> VisitKeyframe:
         """The keyframe with those features alone whose points are known."""
         known = np.isfinite(self.points[:, 0])

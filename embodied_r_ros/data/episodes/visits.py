@@ -68,6 +68,10 @@ class Visit:
             )
             if keyframe.pose and keyframe.intrinsics
         }
+        for number, shot in shots.items():
+            depth = depth_of(self.keyframes[number].depth)
+            if depth is not None:
+                shot.lift(depth)
         place_points(list(shots.values()))
         return shots
 

@@ -14,7 +14,13 @@ from embodied_r_ros.core.perception.visit_joint import (
     place_points,
     VisitKeyframe,
 )
-from embodied_r_ros.core.types.geometry import Pose, quaternion_from_matrix, rotation_from_ypr
+from embodied_r_ros.core.types.geometry import (
+    BODY_FROM_OPTICAL,
+    pixels_of_points,
+    Pose,
+    quaternion_from_matrix,
+    rotation_from_ypr,
+)
 import numpy as np
 import pytest
 
@@ -108,6 +114,26 @@ def test_visits_that_disagree_on_what_is_up_are_not_joined() -> None:
     tilt = Pose((0.0, 0.0, 0.0), quaternion_from_matrix(rotation_from_ypr(0, 0.3, 0)), 'room')
     with pytest.raises(NotJoinedError):
         join_visits(visit([PLACE], WAY), visit([PLACE], BACK, tilt))
+
+
+def test_depth_places_points_of_a_view_that_stays() -> None:
+    """A camera that turns alone has no parallax: with depth its visit is joined all the same."""
+    turns = [at(0.0, 0.0, 20.0 * n - 20.0) for n in range(3)]
+    first = visit([PLACE], turns)
+    with pytest.raises(NotJoinedError):
+        join_visits(first, visit([PLACE], BACK, FRAME))
+    for shot, pose in zip(first, turns, strict=True):
+        ahead = (PLACE.points - pose.position) @ pose.rotation() @ BODY_FROM_OPTICAL
+        depth = np.zeros((480, 640), np.float32)
+        columns, rows = np.floor(pixels_of_points(CAMERA, ahead) + 0.5).astype(int).T
+        shown = (columns >= 0) & (columns < 640) & (rows >= 0) & (rows < 480) & (ahead[:, 2] > 0.5)
+        for near_x in (-1, 0, 1):
+            for near_y in (-1, 0, 1):
+                at_x, at_y = np.clip(columns + near_x, 0, 639), np.clip(rows + near_y, 0, 479)
+                depth[at_y[shown], at_x[shown]] = ahead[shown, 2]
+        shot.lift(depth)
+    joint = join_visits(first, visit([PLACE], BACK, FRAME))
+    assert max(math.dist(joint.pose(within(FRAME, p)).position, p.position) for p in BACK) < 0.1
 
 
 def test_a_visit_without_features_is_not_joined() -> None:
