@@ -19,6 +19,7 @@ from embodied_r_ros.cli.perceiver import add_perceiver_arguments, PERCEIVER_GROU
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.scene.changes import changes_between
 from embodied_r_ros.core.scene.landmark_map import write_scene_map
+from embodied_r_ros.data.episodes.offline import check_source
 from embodied_r_ros.data.episodes.visits import join, see_visit
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def main(args: argparse.Namespace) -> int:
         msg = '--perceiver recorded: changes looks at the images of both visits, name another one'
         raise InputError(msg)
     recipe = recipe_of(args)
+    for path in (args.before, args.after):
+        check_source(path, recipe.topic, recipe.rate_hz)
     before, after = (see_visit(path, recipe, image_progress) for path in (args.before, args.after))
     joined = join(before, after)
     found = changes_between(joined.before, joined.after)
