@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # Name -> what it measures. A bench is a module with add_arguments(parser) and main(args) -> int.
 BENCHES = {
     'asking': 'a question over ROS with 32 deltas: time to the first text',
+    'changes': 'two visits to rendered rooms: joined or not, and what changed in between',
     'fleet': 'recordings on Ray: overhead and cores',
     'keyframes': 'overlap against rendered truth, time per image, rate from a bag',
     'layouts': "VSI-Bench's wordings about layouts of real rooms: right, unknown, wrong",
@@ -40,7 +41,7 @@ BENCHES = {
 }
 
 
-_ALONE = {'soak', 'questions', 'layouts'}
+_ALONE = {'changes', 'soak', 'questions', 'layouts'}
 _ROOT = Path(__file__).resolve().parents[1]
 
 

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.core.types.deltas import Item, Motion, SemanticDelta
     from embodied_r_ros.core.types.keyframes import Keyframe
+    from embodied_r_ros.sim.indoor.ground_truth import Truth
+    from embodied_r_ros.sim.indoor.scenario import Scenario
     from numpy.typing import NDArray
 
 MODES = ('odometry', 'intrinsics', 'learned', 'assumed')
@@ -74,6 +76,11 @@ def keyframes_with_truth(
 ) -> tuple[list[Keyframe], Sequence[SemanticDelta]]:
     """Render the true keyframes of an episode, and give the true deltas with them."""
     scenario, truth, _ = draw_episode(config, seed, index)
+    return rendered_keyframes(config, scenario, truth), truth.deltas
+
+
+def rendered_keyframes(config: IndoorConfig, scenario: Scenario, truth: Truth) -> list[Keyframe]:
+    """Render the true keyframes of a scenario."""
     world = World(scenario.room, np.random.default_rng(scenario.texture_seed))
     keyframes = []
     with WorldRenderer(world, config.camera()) as renderer:
@@ -82,7 +89,7 @@ def keyframes_with_truth(
             image = renderer.image(scenario.pose(keyframe.stamp_ns))
             encoded = encode_image(image, config.jpeg_quality)
             keyframes.append(replace(keyframe, image=encoded, intrinsics=config.camera()))
-    return keyframes, truth.deltas
+    return keyframes
 
 
 def seen_in(mode: str, keyframe: Keyframe) -> Keyframe:

@@ -28,6 +28,7 @@ _COMPLETING = '_ARGCOMPLETE'  # set by the shell's completion
 
 VERBS: dict[str, str] = {
     'ask': 'answer one question about a recording, or find what many of them show',
+    'changes': 'say what changed in a place between two recordings of it',
     'collect': 'make episodes of camera bags: keyframes and deltas, several bags at a time',
     'demo': 'show what is seen in a film, on a page that takes questions; with ROS, by real nodes',
     'demos': 'make bags of datasets of demonstrations',

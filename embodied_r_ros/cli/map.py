@@ -77,7 +77,7 @@ def main(args: argparse.Namespace) -> int:
     check_folder_of(args.picture)
     if args.perceiver == 'recorded' or (not args.perceiver and has_recorded_deltas(source)):
         refuse_options_of_images(args, str(source))
-    landmarks = _recipe(args).map_of(source, image_progress)
+    landmarks = recipe_of(args).map_of(source, image_progress)
     scene_map = landmarks.scene_map()
     with alone_in(args.out.parent), whole_file(args.out) as unfinished:
         unfinished.write_text(scene_map_text(scene_map), encoding='utf-8')
@@ -95,12 +95,12 @@ def _map_fleet(args: argparse.Namespace, fleet: FleetConfig) -> int:
         refuse_options_of_images(args, args.source)
     args.out.mkdir(parents=True, exist_ok=True)
     recordings = find_recordings([args.source], find_sources)
-    stage = MapStage(args.out, _recipe(args))
+    stage = MapStage(args.out, recipe_of(args))
     settings = settings_of(args, 'source', 'picture')
     return 1 if work_on_fleet(stage, recordings, args.out / 'fleet', fleet, settings) else 0
 
 
-def _recipe(args: argparse.Namespace) -> MapRecipe:
+def recipe_of(args: argparse.Namespace) -> MapRecipe:
     """How the arguments want recordings mapped."""
     return MapRecipe(
         partial(perceiver_of, args),

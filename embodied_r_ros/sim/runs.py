@@ -49,6 +49,15 @@ class IndoorConfig(Settings):
     returns: float = setting(
         0.0, 'Share of the episodes whose path leads back to its start', between=(0, 1)
     )
+    visit: int = setting(
+        0,
+        'Which visit to a room where nothing moves meanwhile: 1 the first, 2 the next one, by '
+        'another way; 0: things move while the camera is there',
+        between=(0, 99),
+    )
+    changes: int = setting(
+        3, 'Things that are moved, taken away or brought between two visits', between=(0, 20)
+    )
     jpeg_quality: int = setting(90, 'JPEG quality', between=(1, 100))
 
     def camera(self) -> Intrinsics:

@@ -70,6 +70,7 @@ COMMANDS: dict[str, tuple[list[str], int, str]] = {
     'ask': (['{map}', 'How far is the chair?', '--profile', 'tools'], 0, 'm away'),
     'ask with a model': (['{map}', 'How far?', '--profile', 'embedded'], 2, '[llama]'),
     'ask with a folder': (['{map}', 'How far?', '--model', '{arm}'], 2, '[serve]'),
+    'changes': (['{images}', '{out}-none'], 2, 'does not exist'),
     'collect': (['{images}', '--out', '{out}'], 0, '1 of 1'),
     'demo': (['--out', '{out}-demo', '--no-browser'], 0, 'the page: '),
     'demo with nodes': (['--ros', '--out', '{out}-ros'], 2, 'ROS 2 is not there'),

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 import json
+import math
 from typing import Any, TYPE_CHECKING
 
 import pytest
@@ -24,7 +25,7 @@ from embodied_r_ros.core.perception.egomotion import motion_from_poses
 from embodied_r_ros.core.types.episodes import EpisodeEvent
 from embodied_r_ros.core.types.layout import Layout
 from embodied_r_ros.data.own_messages import delta_from_msg, keyframe_from_msg, mark_from_msg
-from embodied_r_ros.sim.indoor.episodes import generate
+from embodied_r_ros.sim.indoor.episodes import draw_episode, generate
 from embodied_r_ros.sim.indoor.scenario import draw_scenario
 from embodied_r_ros.sim.runs import IndoorConfig
 import numpy as np
@@ -224,3 +225,33 @@ def test_a_share_of_the_paths_leads_back_in_the_same_rooms() -> None:
     assert 5 <= back <= 15
     rooms = [draw_scenario(plain, 3, index, 0).room for index in range(20)]
     assert [scenario.room for scenario in drawn] == rooms
+
+
+def test_the_next_visit_finds_the_room_changed_and_goes_another_way() -> None:
+    config = replace(NO_IMAGES, visit=1, changes=4)
+    first, truth, _ = draw_episode(config, SEED, 0)
+    second, then, _ = draw_episode(replace(config, visit=2), SEED, 0)
+    assert (first.scene_id, first.room.size) == (second.scene_id, second.room.size)
+    assert first.episode_id != second.episode_id
+    assert first.texture_seed == second.texture_seed
+    assert first.path.segments[0].start[0] != second.path.segments[0].start[0]
+    there, now = (s.positions(s.stamps_ns[0]) for s in (first, second))
+    assert now == second.positions(second.stamps_ns[-1])  # nothing moves meanwhile
+    there += [None] * (len(now) - len(there))
+    changed = [(a, b) for a, b in zip(there, now, strict=True) if a != b]
+    assert len(changed) == 4
+    assert all(a is None or b is None or math.dist(a, b) >= 0.8 for a, b in changed)
+    pairs = zip(truth.layout.objects, then.layout.objects, strict=False)
+    assert all(a.label == b.label for a, b in pairs)
+    again, _, _ = draw_episode(replace(config, visit=2), SEED, 0)
+    assert (second.room, second.tracks) == (again.room, again.tracks)
+    assert second.state(second.stamps_ns[9]) == again.state(again.stamps_ns[9])
+
+
+def test_without_changes_the_next_visit_finds_the_room_as_it_was() -> None:
+    config = replace(NO_IMAGES, visit=1, changes=0)
+    places = []
+    for visit in (1, 2):
+        scenario, _, _ = draw_episode(replace(config, visit=visit), SEED, 0)
+        places.append(scenario.positions(scenario.stamps_ns[0]))
+    assert places[0] == places[1]

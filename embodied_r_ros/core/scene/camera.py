@@ -54,6 +54,7 @@ class CameraView:
     pose: Pose | None = None  # of the camera link in a fixed frame; None: not known, or no trust
     intrinsics: Intrinsics | None = None  # of the camera; None: learned from items
     depth: NDArray[np.float32] | None = None  # along the optical axis [m], (h, w); 0: unknown
+    is_sparse: bool = False  # depth of points here and there, which has no edges of things
 
 
 class CameraTrack:
@@ -278,6 +279,7 @@ class Sight:
         """
         self._rotation, self.origin = pose.rotation(), np.asarray(pose.position)
         self._intrinsics, self._depth, self._lens = view.intrinsics, view.depth, lens
+        self._is_sparse = view.is_sparse
         self._items = [item for item in items if item.box]
 
     @property
@@ -308,8 +310,9 @@ class Sight:
         )
         if not inside:
             return PlaceSight.OUTSIDE
-        if self._depth is not None:
-            return self._by_depth(u, v, ahead_m, extent_m)
+        shows = None if self._depth is None else self._by_depth(u, v, ahead_m, extent_m)
+        if shows and not (self._is_sparse and shows is PlaceSight.FILLED):
+            return shows
         far_m = float(np.linalg.norm(in_body))
         is_hidden = any(
             _contains(item.box, u, v) and not item.distance_m > far_m for item in self._items
@@ -347,7 +350,7 @@ class Sight:
         ]
         known = part[np.isfinite(part) & (part > 0)]
         if not known.size:
-            return PlaceSight.HIDDEN
+            return PlaceSight.FILLED if self._is_sparse else PlaceSight.HIDDEN
         depth_m = float(np.median(known))
         margin_m = max(_BEHIND_M, 0.5 * extent_m) + _BEHIND_SHARE * ahead_m
         if depth_m > ahead_m + margin_m:

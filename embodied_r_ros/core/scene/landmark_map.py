@@ -95,6 +95,11 @@ class LandmarkMap:
         return self._track.part
 
     @property
+    def records(self) -> tuple[LandmarkRecord, ...]:
+        """The landmarks of the richest part, with all that they rest on, in its own unit."""
+        return tuple(self._richest.records)
+
+    @property
     def path(self) -> tuple[PathPoint, ...]:
         """The camera's path through what is mapped, also where it has left that part since."""
         part = self._richest

@@ -101,14 +101,28 @@ def assign(
     items: Sequence[ItemSighting], records: Sequence[LandmarkRecord]
 ) -> list[tuple[int, int]]:
     """Pair placed sightings with landmarks, each with one at most, so that all fit best."""
-    if not items or not records:
+    return cheapest_pairs([[min(GATE, place_cost(i, r)) for r in records] for i in items], GATE)
+
+
+def same_places(
+    some: Sequence[LandmarkRecord], others: Sequence[LandmarkRecord]
+) -> list[tuple[int, int]]:
+    """Pair landmarks of two maps in one frame that are the same things where they were."""
+    most = 2 * _MERGE_GATE
+    costs = [[min(most, same_place_cost(one, other)) for other in others] for one in some]
+    return cheapest_pairs(costs, most)
+
+
+def cheapest_pairs(costs: Sequence[Sequence[float]], most: float) -> list[tuple[int, int]]:
+    """Pair rows with columns, each with one at most, below a cost, so that all is cheapest."""
+    if not costs or not costs[0]:
         return []
     from scipy.optimize import linear_sum_assignment  # takes long, and what reads maps needs none
 
-    costs = np.array([[min(GATE, place_cost(one, other)) for other in records] for one in items])
-    rows, columns = linear_sum_assignment(costs)
+    table = np.array(costs)
+    rows, columns = linear_sum_assignment(table)
     pairs = zip(rows.tolist(), columns.tolist(), strict=True)
-    return [(row, column) for row, column in pairs if costs[row, column] < GATE]
+    return [(row, column) for row, column in pairs if table[row, column] < most]
 
 
 def assign_rays(

@@ -135,7 +135,8 @@ class Seer:
                 yield keyframe
 
         mapper = Mapper(perceiver)
-        with _keyframes_in(path, self.topic, self.rate_hz, progress) as (keyframes, has_times):
+        recipe = MapRecipe(self.make_perceiver, topic=self.topic, rate_hz=self.rate_hz)
+        with keyframes_in(path, recipe, progress) as (keyframes, has_times):
             deltas = tuple(mapper.deltas(holding(keyframes)))
         held = [_as_seen(keyframe, perceiver) for keyframe in recent]
         landmarks = mapper.finished()
@@ -170,8 +171,8 @@ def _as_seen(keyframe: Keyframe, perceiver: PairPerceiver) -> Keyframe:
 
 
 @contextmanager
-def _keyframes_in(
-    path: Path, topic: str | None, rate_hz: float | None, progress: Progress
+def keyframes_in(
+    path: Path, recipe: MapRecipe, progress: Progress
 ) -> Iterator[tuple[Iterable[Keyframe], bool]]:
     """The keyframes of a recording, chosen of its images or recorded; whether it has times.
 
@@ -179,12 +180,12 @@ def _keyframes_in(
         SourceError: It cannot be read as a stream of images.
         BagError: The bag is damaged.
     """
-    if topic is None and has_keyframes_alone(path):
+    if recipe.topic is None and has_keyframes_alone(path):
         yield recorded_keyframes(path), True
         return
-    with open_source(path, topic, rate_hz) as source:
-        keyframes = Keyframer().stream(progress(source, source.length), with_last=True)
-        yield keyframes, source.has_times
+    with open_source(path, recipe.topic, recipe.rate_hz, recipe.depth) as source:
+        images = progress(source, source.length)
+        yield Keyframer(recipe.keyframing).stream(images, with_last=True), source.has_times
 
 
 def newest_image(

@@ -22,7 +22,7 @@ from embodied_r_ros.data.own_messages import delta_to_msg, keyframe_to_msg, mark
 from embodied_r_ros.sim.indoor.detector import detections_to_msg, SimulatedDetector
 from embodied_r_ros.sim.indoor.ground_truth import true_episode
 from embodied_r_ros.sim.indoor.room import UnfitError
-from embodied_r_ros.sim.indoor.scenario import draw_scenario
+from embodied_r_ros.sim.indoor.scenario import draw_next_visit, draw_scenario
 from embodied_r_ros.sim.indoor.world import World, WorldRenderer
 from embodied_r_ros.sim.runs import run_episodes
 import numpy as np
@@ -242,9 +242,13 @@ def draw_episode(
     Raises:
         EmbodiedRError: None was fit.
     """
+    draw = draw_scenario
+    if config.visit > 1:
+        before, _, _ = draw_episode(replace(config, visit=config.visit - 1), seed, index)
+        draw = partial(draw_next_visit, before)
     for attempt in range(_ATTEMPTS):
         try:
-            scenario = draw_scenario(config, seed, index, attempt)
+            scenario = draw(config, seed, index, attempt)
         except UnfitError:
             continue
         truth = true_episode(scenario, config)

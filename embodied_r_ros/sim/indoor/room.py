@@ -8,7 +8,7 @@ the room, x and y run along the walls, z is up. All furniture is aligned with th
 from __future__ import annotations
 
 import colorsys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import math
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,7 @@ RARE = (
     ('blue', 'round'), ('purple', 'tall'), ('pink', 'flat'),
 )  # fmt: skip
 _RARE_SHARE = 0.5  # of the things of a rare world, and a quarter of the others by chance
+_CARRIED_M = 0.8  # between two visits, at least
 _ON_FURNITURE = 0.65  # what stands on furniture is smaller than on the floor by this factor
 
 
@@ -267,7 +268,7 @@ def _appearances(rng: np.random.Generator, count: int, kinds: str) -> list[tuple
     """Draw colour and shape of each thing, of the kinds that may be."""
     names = [COLOURS[index].name for index in rng.permutation(len(COLOURS))]
     colours = [names[index % len(names)] for index in range(count)]
-    if rng.random() < _REPEAT_SHARE:
+    if count > 2 and rng.random() < _REPEAT_SHARE:
         for index in rng.choice(np.arange(1, count), int(rng.integers(1, 3)), replace=False):
             colours[index] = colours[0]
     twins = rng.random() < _TWIN_SHARE
@@ -308,6 +309,58 @@ def _thing(
         if surface.holds(x, y, thing.radius) and room.fits(thing, others):
             return thing
     msg = f'nowhere is room for a {item_label(colour, shape)}'
+    raise UnfitError(msg)
+
+
+def changed_things(
+    rng: np.random.Generator,
+    room: Room,
+    things: Sequence[RoomThing | None],
+    kinds: str,
+    count: int,
+) -> list[RoomThing | None]:
+    """Move things of a room, take some away and bring others, each at most once.
+
+    Args:
+        rng: Where chance comes from.
+        room: The room; only its walls and furniture count.
+        things: Those that are there; None: one that is not there any more.
+        kinds: As for `furnished_room`.
+        count: How many things change.
+
+    Returns:
+        The things at their numbers, with new ones behind them.
+
+    Raises:
+        UnfitError: Something found no place.
+    """
+    changed, idle = list(things), [int(n) for n in rng.permutation(len(things)) if things[n]]
+    for kind in rng.choice(['move', 'bring', 'take'], count, p=[0.5, 0.25, 0.25]):
+        if kind == 'bring' or not idle:
+            colour, shape = _appearances(rng, 1, kinds)[0]
+            there = [thing for thing in changed if thing]
+            changed.append(_thing(rng, room, there, colour, shape))
+            continue
+        number = idle.pop()
+        thing, changed[number] = changed[number], None
+        if thing and kind == 'move':
+            changed[number] = _elsewhere(rng, room, [t for t in changed if t], thing)
+    return changed
+
+
+def _elsewhere(
+    rng: np.random.Generator, room: Room, others: Sequence[RoomThing], thing: RoomThing
+) -> RoomThing:
+    surfaces = room.surfaces()
+    for _ in range(_ATTEMPTS):
+        surface = surfaces[int(rng.integers(len(surfaces)))]
+        x, y = (float(value) for value in rng.uniform(surface.low, surface.high))
+        position = (x, y, surface.z + thing.size[2] / 2)
+        moved = replace(thing, position=position, support=surface.support)
+        is_far = math.dist(position, thing.position) >= _CARRIED_M
+        if is_far and surface.holds(x, y, thing.radius) and room.fits(moved, others):
+            return moved
+    msg = f'nowhere else is room for a {thing.label}'
     raise UnfitError(msg)
 
 

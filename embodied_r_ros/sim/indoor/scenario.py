@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 import math
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from embodied_r_ros.sim.indoor.path import (
     THING_CLEARANCE_M,
     with_way_back,
 )
-from embodied_r_ros.sim.indoor.room import furnished_room, possible_labels
+from embodied_r_ros.sim.indoor.room import changed_things, furnished_room, possible_labels
 import numpy as np
 
 if TYPE_CHECKING:
@@ -189,6 +190,7 @@ ODOM_FRAME = 'odom'
 # Episodes start within four months of this; no two of a run at the same time, most likely.
 _EPOCH_NS = 1_700_000_000 * NS_PER_S
 _START_SPREAD_S = 10_000_000
+_NEXT_VISIT_NS = 86_400 * NS_PER_S
 
 
 @dataclass(frozen=True)
@@ -258,14 +260,60 @@ def draw_scenario(config: IndoorConfig, seed: int, index: int, attempt: int) -> 
     path = draw_path(path_rng, room, config.duration_s)
     if is_return:
         path = with_way_back(back_rng, room, path, config.duration_s)
+    visit = 'visit1-' if config.visit else ''
+    tracks = [_stays(thing, start_ns, config.duration_s) for thing in room.things]
+    if not config.visit:
+        tracks = draw_tracks(event_rng, room, path, start_ns, config.duration_s)
     return Scenario(
-        episode_id=f'indoor-{kinds}{signs}{returns}{seed}-{index:05d}',
+        episode_id=f'indoor-{kinds}{signs}{returns}{visit}{seed}-{index:05d}',
         scene_id=f'room-{kinds}{seed}-{index:05d}',
         room=replace(room, signs=config.signs),
         path=path,
-        tracks=tuple(draw_tracks(event_rng, room, path, start_ns, config.duration_s)),
+        tracks=tuple(tracks),
         stamps_ns=tuple(start_ns + round(i * NS_PER_S / config.rate_hz) for i in range(count)),
         texture_seed=int(rng.integers(2**32)),
         labels=NAMES if is_furnished else possible_labels(config.kinds),
         may_return=config.returns > 0,
     )
+
+
+def draw_next_visit(
+    before: Scenario, config: IndoorConfig, seed: int, index: int, attempt: int
+) -> Scenario:
+    """Draw the next visit to a room: things have changed since, and the camera goes another way.
+
+    Args:
+        before: The visit before it, in which nothing moves.
+        config: What episodes are like; `visit` is that of the one that is drawn.
+        seed: Seed of the run.
+        index: Number of the episode in its run.
+        attempt: Counts the draws for this number.
+
+    Returns:
+        The visit, a day later; a thing that is not there any more keeps its number.
+
+    Raises:
+        UnfitError: This draw leads nowhere.
+    """
+    sources = np.random.SeedSequence([seed, index, attempt, config.visit]).spawn(2)
+    room_rng, path_rng = (np.random.default_rng(source) for source in sources)
+    there = [t if s else None for t, s in zip(before.room.things, before.tracks, strict=True)]
+    things = changed_things(room_rng, before.room, there, config.kinds, config.changes)
+    start_ns = before.stamps_ns[0] + _NEXT_VISIT_NS
+    name = f'visit{config.visit}'
+    room = replace(before.room, things=tuple(thing for thing in things if thing))
+    path = draw_path(path_rng, room, config.duration_s)
+    known = zip_longest(things, before.room.things)
+    return replace(
+        before,
+        episode_id=before.episode_id.replace(f'visit{config.visit - 1}', name),
+        room=replace(room, things=tuple(new or old for new, old in known)),
+        path=path,
+        tracks=tuple(_stays(t, start_ns, config.duration_s) if t else () for t in things),
+        stamps_ns=tuple(stamp_ns + _NEXT_VISIT_NS for stamp_ns in before.stamps_ns),
+    )
+
+
+def _stays(thing: RoomThing, start_ns: int, duration_s: float) -> Track:
+    end_ns = start_ns + math.ceil(duration_s * NS_PER_S) + 1
+    return (_rest(thing.position, start_ns, end_ns),)

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a second visit to a place is in the map of the first, by what keyframes of both show.
+
+A keyframe of the second visit is placed by points that keyframes of the first have shown; each
+placed one says where the second visit's frame is in that of the first. Two visits are joined where
+several keyframes agree that show more of the place than one thing in it, hardly any disagrees, and
+those that should show the same do. A wrong joint is worse than none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+import math
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.core.keyframes.bundle import (
+    offsets,
+    rays,
+    refined_pose,
+    sampled_pose,
+    triangulate,
+    ViewPose,
+)
+from embodied_r_ros.core.perception.egomotion import Features, match_features
+from embodied_r_ros.core.types.geometry import (
+    BODY_FROM_OPTICAL,
+    places_of_pixels,
+    Pose,
+    quaternion_from_matrix,
+)
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from embodied_r_ros.core.types.geometry import Intrinsics
+    from numpy.typing import NDArray
+
+_TOLERANCE = 0.00225  # of the image's width: how far a point may be seen from where it belongs
+_FITS = 2.0  # tolerances within which a point fits
+_PARTNERS = 8  # later keyframes of a visit with which one places its points
+_PARALLAX_RAD = math.radians(1.5)  # between two rays that place a point
+_MOST_KEYFRAMES = 120  # of a visit, evenly chosen, that are compared
+_EVERY = 3  # features of a keyframe by which the most alike ones are found
+_MOST_ALIKE = 5  # keyframes whose points place one
+_MIN_POINTS, _MIN_SHARE = 20, 0.5  # that place a keyframe, and share of them that has to agree
+_TILT_RAD = math.radians(6.0)  # between what two visits take for up, at most
+_AGREE_M, _AGREE_RAD = 0.3, math.radians(10.0)
+# Keyframes that agree, and how much of the place they show: one thing may be in many places.
+_LEAST_VIEWS, _LEAST_EXTENT_M = 2, 2.0
+_MOST_AGAINST = 0.34  # of the points of those that agree, that others may have which disagree
+_SAME_M, _SAME_RAD = 0.6, math.radians(20.0)  # between two views that show the same
+_LEAST_CONFIRMED = 0.5  # of those views, that were found to
+
+
+class NotJoinedError(EmbodiedRError):
+    """A visit could not find itself in the map of another one."""
+
+    def __init__(self, why: str) -> None:
+        """Say why."""
+        super().__init__(f'could not find itself in the old map: {why}')
+
+
+@dataclass
+class VisitKeyframe:
+    """A keyframe of a visit, with where it is in the frame of that visit."""
+
+    pose: Pose  # of the camera link
+    features: Features
+    lens: Intrinsics
+    points: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 3)))  # NaN: unknown
+
+    def __post_init__(self) -> None:
+        """Compute where the features are, in units of the focal length."""
+        self.places: NDArray[np.float64] = np.zeros((0, 2))
+        if len(self.features.points):
+            self.places = places_of_pixels(self.lens, self.features.points)
+        self.points = np.full((len(self.places), 3), np.nan)
+        turn = (self.pose.rotation() @ BODY_FROM_OPTICAL).T
+        self.view = ViewPose(turn, -turn @ np.asarray(self.pose.position))
+        self.tolerance = _TOLERANCE * self.lens.width / self.lens.fx
+
+    def lift(self, depth: NDArray[np.float32]) -> None:
+        """Place features by depth along the optical axis [m], 0 or not finite: unknown. (h, w)."""
+        size = np.array(depth.shape[::-1])
+        scale = size / (self.lens.width, self.lens.height)
+        pixels = np.floor((self.features.points + 0.5) * scale).astype(int)
+        columns, rows = np.clip(pixels, 0, size - 1).T
+        ahead = depth[rows, columns].astype(np.float64)
+        known = np.isfinite(ahead) & (ahead > 0)
+        local = np.column_stack([self.places, np.ones(len(self.places))])[known]
+        moved = local * ahead[known, None] - self.view.translation
+        self.points[known] = moved @ self.view.rotation
+
+    def thinned(self) -> VisitKeyframe:
+        """The keyframe with those features alone whose points are known."""
+        known = np.isfinite(self.points[:, 0])
+        features = Features(self.features.points[known], self.features.descriptors[known])
+        thin = VisitKeyframe(self.pose, features, self.lens)
+        thin.points = self.points[known]
+        return thin
+
+
+@dataclass(frozen=True)
+class Joint:
+    """Where the frame of one visit is in that of another."""
+
+    rotation: NDArray[np.float64]  # (3, 3)
+    translation: NDArray[np.float64]  # (3,) [m]
+    frame_id: str
+    pairs: tuple[tuple[int, int], ...] = ()  # numbers of keyframes that show the same, best first
+    spread_m: float = 0.0  # by how much those that agree differ, as a median [m]
+
+    def pose(self, pose: Pose) -> Pose:
+        """A pose of the second visit in the frame of the first."""
+        x, y, z = (float(v) for v in self.rotation @ np.asarray(pose.position) + self.translation)
+        turn = quaternion_from_matrix(self.rotation @ pose.rotation())
+        return Pose((x, y, z), turn, self.frame_id)
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A keyframe of the second visit that points of the first one place."""
+
+    number: int
+    other: int  # keyframe of the first visit that shows most of the same
+    joint: Joint  # by it alone
+    centre: NDArray[np.float64]  # of its camera in its own visit (3,)
+    points: NDArray[np.float64]  # that agree, in the frame of the first visit (N, 3)
+
+    def agrees(self, other: _Placed) -> bool:
+        """Whether two keyframes say the same of where their visit is."""
+        turn = angle_between(self.joint.rotation, other.joint.rotation)
+        return turn <= _AGREE_RAD and all(
+            math.dist(
+                self.joint.rotation @ one.centre + self.joint.translation,
+                other.joint.rotation @ one.centre + other.joint.translation,
+            )
+            <= _AGREE_M
+            for one in (self, other)
+        )
+
+
+def angle_between(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """Angle of the turn between two rotations (3, 3) [rad]."""
+    return math.acos(max(-1.0, min(1.0, (float(np.trace(one.T @ other)) - 1) / 2)))
+
+
+def join_visits(before: Sequence[VisitKeyframe], after: Sequence[VisitKeyframe]) -> Joint:
+    """Find where a visit is in the frame of an earlier one.
+
+    Args:
+        before: Keyframes of the first visit, in order, with poses in metres and their points
+            placed; z points up.
+        after: Those of the second one.
+
+    Raises:
+        NotJoinedError: It could not be found there, or in more than one way.
+    """
+    known = [each.thinned() for each in before]
+    firsts, seconds = _evenly(len(before)), _evenly(len(after))
+    placed = [p for n in seconds if (p := _placed(known, firsts, n, after[n]))]
+    groups = [[one for one in placed if one.agrees(middle)] for middle in placed]
+    best = max(groups, key=_support, default=[])
+    if len(best) < _LEAST_VIEWS or _extent_m(best) < _LEAST_EXTENT_M:
+        msg = (
+            f'{len(best)} of {len(seconds)} keyframes show what the first visit saw, expected '
+            f'{_LEAST_VIEWS} that show {_LEAST_EXTENT_M:g} m of it: the visits share too little'
+        )
+        raise NotJoinedError(msg)
+    against = _support([one for one in placed if one not in best])
+    if against > _MOST_AGAINST * _support(best):
+        msg = 'its keyframes fit in more than one way: places there look alike'
+        raise NotJoinedError(msg)
+    joint = _together(best, before[0].pose.frame_id)
+    found = {one.number for one in best}
+    due = [n for n in seconds if _should_show(joint.pose(after[n].pose), before)]
+    confirmed = sum(n in found for n in due)
+    if due and confirmed < _LEAST_CONFIRMED * len(due):
+        msg = (
+            f'of {len(due)} keyframes that would show the same only {confirmed} do: it is '
+            'another place that looks alike in part'
+        )
+        raise NotJoinedError(msg)
+    return joint
+
+
+def place_points(keyframes: Sequence[VisitKeyframe]) -> None:
+    """Place features that two keyframes of a visit show from different places."""
+    for number, one in enumerate(keyframes):
+        for other in keyframes[number + 1 : number + 1 + _PARTNERS]:
+            pairs = match_features(one.features, other.features)
+            is_known = np.isfinite(one.points[pairs[:, 0], 0])
+            is_known &= np.isfinite(other.points[pairs[:, 1], 0])
+            mine, theirs = pairs[~is_known].T
+            if not len(mine):
+                continue
+            points, angle = triangulate(
+                (one.view.centre, rays(one.places[mine]) @ one.view.rotation),
+                (other.view.centre, rays(other.places[theirs]) @ other.view.rotation),
+            )
+            off = np.maximum(
+                offsets(one.view, points, one.places[mine]) / one.tolerance,
+                offsets(other.view, points, other.places[theirs]) / other.tolerance,
+            )
+            good = (angle > _PARALLAX_RAD) & (off < _FITS)
+            one.points[mine[good]] = other.points[theirs[good]] = points[good]
+
+
+def _evenly(count: int) -> list[int]:
+    chosen = np.linspace(0, count - 1, min(count, _MOST_KEYFRAMES)).round().astype(int)
+    return [int(number) for number in chosen]
+
+
+def _placed(
+    before: Sequence[VisitKeyframe], numbers: Sequence[int], number: int, shot: VisitKeyframe
+) -> _Placed | None:
+    """Place a keyframe of the second visit; None: too few points agree."""
+    some = Features(shot.features.points[::_EVERY], shot.features.descriptors[::_EVERY])
+    alike = [len(match_features(before[each].features, some)) for each in numbers]
+    ranked = [numbers[at] for at in np.argsort(alike, kind='stable')[::-1][:_MOST_ALIKE]]
+    points: dict[int, NDArray[np.float64]] = {}  # by feature
+    for each in ranked:
+        for theirs, ours in match_features(before[each].features, shot.features).tolist():
+            points.setdefault(ours, before[each].points[theirs])
+    if len(points) < _MIN_POINTS:
+        return None
+    known, places = np.array(list(points.values())), shot.places[list(points)]
+    start = sampled_pose(known, places, _FITS * shot.tolerance)
+    if start is None:
+        return None
+    view, off = refined_pose(start, known, places, shot.tolerance)
+    fits = off < _FITS * shot.tolerance
+    if fits.sum() < _MIN_POINTS or fits.mean() < _MIN_SHARE:
+        return None
+    rotation = view.rotation.T @ shot.view.rotation
+    if math.acos(max(-1.0, min(1.0, float(rotation[2, 2])))) > _TILT_RAD:
+        return None
+    joint = Joint(rotation, view.centre - rotation @ shot.view.centre, '')
+    return _Placed(number, ranked[0], joint, shot.view.centre, known[fits])
+
+
+def _support(group: Sequence[_Placed]) -> int:
+    return sum(len(one.points) for one in group)
+
+
+def _extent_m(group: Sequence[_Placed]) -> float:
+    """How far apart the points are that keyframes agree on, along their longest axis [m]."""
+    points = np.concatenate([one.points for one in group])
+    _, _, axes = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)
+    low, high = np.percentile(points @ axes[0], (10, 90))
+    return float(high - low)
+
+
+def _together(group: Sequence[_Placed], frame_id: str) -> Joint:
+    """What keyframes say together, each as much as points of it agree."""
+    weights = np.array([len(one.points) for one in group], np.float64)
+    u, _, vt = np.linalg.svd(np.einsum('i,ijk', weights, [one.joint.rotation for one in group]))
+    rotation = u @ np.diag([1.0, 1.0, np.linalg.det(u @ vt)]) @ vt
+    # Where each camera is in the first visit is surer than where the other frame begins.
+    there = np.array([o.joint.rotation @ o.centre + o.joint.translation for o in group])
+    ways = there - np.array([one.centre for one in group]) @ rotation.T
+    translation = np.average(ways, axis=0, weights=weights)
+    spread_m = float(np.median(np.linalg.norm(ways - translation, axis=1)))
+    ranked = sorted(group, key=lambda one: -len(one.points))
+    pairs = tuple((one.other, one.number) for one in ranked)
+    return Joint(rotation, translation, frame_id, pairs, spread_m)
+
+
+def _should_show(pose: Pose, before: Sequence[VisitKeyframe]) -> bool:
+    """Whether a view is so near to one of the first visit that both show the same."""
+    return any(
+        math.dist(pose.position, one.pose.position) < _SAME_M
+        and angle_between(pose.rotation(), one.pose.rotation()) < _SAME_RAD
+        for one in before
+    )
