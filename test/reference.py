@@ -24,7 +24,7 @@ from embodied_r_ros.cli.main import _parse, VERBS
 from embodied_r_ros.common.settings import setting_infos
 from embodied_r_ros.nodes import question_server, topics
 from embodied_r_ros.nodes.node_base import ManagedNode, StartConfig
-from embodied_r_ros.nodes.parameters import _OF_PROFILES, NOT_TUNED
+from embodied_r_ros.nodes.parameters import NOT_TUNED
 import rclpy
 from rclpy.context import Context
 from rclpy.parameter import Parameter
@@ -74,7 +74,7 @@ Of `embodied_r.launch.py`.
 ## Settings
 
 `GROUP.NAME` is a parameter of the nodes that are named, and `--set GROUP.NAME=VALUE` of the verbs.
-Those with * are no parameters: `--set` or a model profile gives them.
+What is no parameter, `--set` or a model profile gives: `--help` of a verb lists it.
 
 {settings}
 """
@@ -151,30 +151,21 @@ def _value(default: Any) -> str:
     return str(default)
 
 
-def _settings(prefix: str, *kinds: type[Any], is_given: bool = False) -> str:
+def _settings(prefix: str, *kinds: type[Any]) -> str:
     hidden, rows = NOT_TUNED.get(prefix, '').split(), []
     for kind in kinds:
         for name, info in setting_infos(kind).items():
-            allowed = ', '.join(info.choices)
-            if info.minimum is not None and info.maximum is not None:
-                allowed = f'{_value(info.minimum)} to {_value(info.maximum)}'
-            mark = '*' if name in hidden else ''
-            if not mark or is_given:
+            allowed = ', '.join(filter(None, info.choices))
+            if name not in hidden:
                 is_told = info.choices and all(each in info.description for each in info.choices)
                 text = info.description + (f' ({allowed})' if allowed and not is_told else '')
                 default = _value(getattr(kind(), name))
-                rows.append(f'- `{name}{"=" * bool(default)}{default}`{mark}: {text}')
+                rows.append(f'- `{name}{"=" * bool(default)}{default}`: {text}')
     return '\n'.join(rows)
 
 
 def _group(prefix: str, _: str, kind: type[Any], users: list[str]) -> str:
-    # A setting that is no parameter can be given where a verb or a profile has the group.
-    is_given = prefix in _OF_PROFILES or any(
-        name.strip('`').partition(' ')[0] in VERBS for name in users
-    )
-    return (
-        f'### {prefix}\n\nOf {", ".join(users)}.\n\n{_settings(prefix, kind, is_given=is_given)}'
-    )
+    return f'### {prefix}\n\nOf {", ".join(users)}.\n\n{_settings(prefix, kind)}'
 
 
 def _parameters(name: str, node: type[ManagedNode]) -> str:

@@ -57,9 +57,7 @@ def add_perceiver_arguments(
         '--perceiver',
         choices=('auto', 'recorded', 'classical', 'detections', 'detector', 'vlm', 'fused'),
         metavar='KIND',
-        help='classical, detections (classical with the boxes of a ROS detector in the bag), '
-        'detector, vlm, fused (vlm and detector together), recorded (as in the bag), or auto (of '
-        'vlm and detector what is given or fetched, or boxes in the bag, else classical); '
+        help='classical, detections (boxes in the bag), detector, vlm, fused, recorded, or auto; '
         f'default: {default}',
     )
     parser.add_argument('--profile', metavar='NAME', help=profile)
