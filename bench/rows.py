@@ -61,7 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Measure, print, and tell whether the budgets are met."""
-    config = IndoorConfig(args.rate, args.duration, *args.size, kinds='all')
+    width, height = args.size
+    config = IndoorConfig(args.rate, args.duration, width, height, kinds='all')
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         count = _MORE * args.episodes

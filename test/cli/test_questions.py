@@ -79,8 +79,8 @@ def test_worlds_for_tests_alone_are_asked_about_in_known_and_in_held_out_words(
 def test_perceived_without_odometry_no_distance_is_told_and_solutions_stay(
     tmp_path: Path,
 ) -> None:
-    given = 'sim indoor --episodes 1 --seed 78 --duration 8 --set indoor.kinds=all --out'
-    assert main([*given.split(), str(tmp_path / 'w')]) == 0
+    words = 'sim indoor --episodes 1 --seed 78 --duration 8 --set indoor.kinds=all --out'
+    assert main([*words.split(), str(tmp_path / 'w')]) == 0
     rows = {}
     for name, extra in (('with', []), ('without', ['--set', 'classical.use_odometry=false'])):
         out = tmp_path / f'{name}.jsonl'
