@@ -156,7 +156,7 @@ def open_source(
 
     >>> with open_source('samples/indoor/episode_00000') as images:
     ...     next(iter(images)).image.shape
-    (240, 320, 3)
+    (360, 480, 3)
 
     Args:
         path: What to open.

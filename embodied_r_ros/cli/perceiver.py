@@ -180,7 +180,8 @@ def _chosen(args: argparse.Namespace) -> tuple[str, str]:
 
 
 def _source(args: argparse.Namespace) -> Path:
-    return Path(getattr(args, 'source', None) or args.bag)
+    given = vars(args)
+    return Path(next(given[name] for name in ('source', 'bag', 'before') if given.get(name)))
 
 
 def _detector(args: argparse.Namespace) -> DetectorPerceiver:

@@ -149,9 +149,10 @@ def test_server_without_vision_is_one_line_and_exit_code_1(
         assert sum(bool(request.images) for request in server.requests) == 1
     out, err = capsys.readouterr()
     assert {json.loads(line)['kind'] for line in out.splitlines()} == {'FAILED'}
-    assert err.startswith('embodied-r: failed: none of 2 keyframes could be perceived: ')
-    assert 'has no vision' in err
-    assert err.count('\n') == 1
+    note, line = err.splitlines()
+    assert 'has no times' in note
+    assert line.startswith('embodied-r: failed: none of 2 keyframes could be perceived: ')
+    assert 'has no vision' in line
 
 
 def test_views_are_described_alone_where_a_server_takes_one_image(
@@ -170,10 +171,10 @@ def test_views_are_described_alone_where_a_server_takes_one_image(
         )
         assert sum(len(request.images) > 1 for request in server.requests) == 1
     deltas = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [delta['kind'] for delta in deltas] == ['FIRST', 'CHANGE', 'CHANGE']
-    assert {delta['action'] for delta in deltas[1:]} == {'cannot tell'}
-    (line,) = [record.getMessage() for record in caplog.records]
-    assert '--limit-mm-per-prompt' in line
+    assert [delta['kind'] for delta in deltas] == ['FIRST', 'NO_CHANGE', 'CHANGE']
+    assert [delta['action'] for delta in deltas[1:]] == ['stationary', 'cannot tell']
+    told = [record.getMessage() for record in caplog.records]
+    assert sum('--limit-mm-per-prompt' in line for line in told) == 1
 
 
 def test_a_detector_names_things(
@@ -205,15 +206,15 @@ def test_auto_says_what_it_uses(
     arguments = ['perceive', str(folder), '--perceiver', 'auto', '--json']
     assert main(arguments) == 0
     out, err = capsys.readouterr()
-    assert err == (
+    assert err.startswith(
         'embodied-r: perceiver classical (no server is given and no detector fetched)\n'
     )
     assert json.loads(out.splitlines()[0])['model']['name'] == 'classical'
     assert main([*arguments, '--set', f'detector.model={red_lamps!s}']) == 0
-    assert capsys.readouterr().err == f'embodied-r: perceiver detector ({red_lamps})\n'
+    assert f'embodied-r: perceiver detector ({red_lamps})\n' in capsys.readouterr().err
     with ChatServer(scene_reply, models=[{'id': 'scripted'}]) as server:
         assert main([*arguments, '--set', f'chat.url={server.url}']) == 0
-    assert capsys.readouterr().err == f'embodied-r: perceiver vlm ({server.url})\n'
+    assert f'embodied-r: perceiver vlm ({server.url})\n' in capsys.readouterr().err
     with ChatServer(scene_reply, models=[{'id': 'scripted'}]) as server:
         assert (
             main(
@@ -228,7 +229,7 @@ def test_auto_says_what_it_uses(
             == 0
         )
     there = f'{server.url} and {red_lamps}'
-    assert capsys.readouterr().err == f'embodied-r: perceiver fused ({there})\n'
+    assert f'embodied-r: perceiver fused ({there})\n' in capsys.readouterr().err
 
 
 def test_what_a_model_and_a_detector_name_is_one_item(

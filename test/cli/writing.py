@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SAMPLE = str(ROOT / 'samples' / 'indoor' / 'episode_00000')
-SHORT_NS = 5_000_000_000
+SHORT_NS = 8_000_000_000
 
 
 def write_short_sample(folder: Path) -> None:

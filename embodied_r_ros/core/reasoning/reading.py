@@ -160,7 +160,6 @@ _MOVES = {
     'up': r'(?<!back )(?<!backed )up|climb\w*|ris\w+|rose',
     'down': r'down|descend\w*|sink|sank',
 }
-_DID_MOVE = re.compile(r'^(?:did|have) (?:you|we) (?:really |ever )?moved?(?: much)?\W*$')
 _SHIFT = re.compile(r'\b(?:sidew\w+|slid\w*|strafe\w*|shuffl\w+|drift\w*|(?:back|for)wards?)\b')
 TURNING = re.compile(r'\b(?:turn\w*|rotat\w*|spin\w*|spun|veer\w*)\b')
 # Of what a number of each tool is; of the others it is a length.
@@ -690,8 +689,6 @@ class _Reader:
         if self.is_yes_no and len(tilts) == 1 and not words:
             call = self._call('moves', what=tilts[0])
             return self._made([call], Form.YES_NO)
-        if self.is_yes_no and _DID_MOVE.search(self.text):
-            return self._moving()
         what = 'moved' if _SHIFT.search(self.text) and not TURNING.search(self.text) else ''
         call = self._call('moves', what=what, which=which)
         if self.is_yes_no and len(words) == 1 and not self.is_either:

@@ -320,17 +320,17 @@ def test_memory_does_not_grow_with_the_stream() -> None:
 # What a keyframe is made of.
 
 
-def test_keyframes_count_from_zero_in_each_episode() -> None:
+def test_keyframes_count_from_one_in_each_episode() -> None:
     extractor = Keyframer(camera='front')
     images = stream([look(), look(), look(seed=1)])
     made = [extractor.process(image, dropped_images=2)[1] for image in images]
     extractor.reset('episode 2')
     made += [extractor.process(image)[1] for image in images]
     assert [(k.id, k.reference_id, k.episode_id, k.dropped_images) for k in made if k] == [
-        (0, 0, '', 2),
-        (1, 0, '', 4),
-        (0, 0, 'episode 2', 0),
-        (1, 0, 'episode 2', 0),
+        (1, 1, '', 2),
+        (2, 1, '', 4),
+        (1, 1, 'episode 2', 0),
+        (2, 1, 'episode 2', 0),
     ]
     assert {keyframe.camera for keyframe in made if keyframe} == {'front'}
 
