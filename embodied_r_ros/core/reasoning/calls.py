@@ -475,6 +475,8 @@ def _doubt_of_calls(
     is_open = not (options or _wants_yes_no(part, options))
     is_turn = first == 'moves' and 'what' not in calls[0].arguments and TURNING.search(part)
     is_start = START in map(_first_of, calls)
+    is_from_start = any(START in map(call.arguments.get, ('at', 'b')) for call in calls)
+    is_unsaid = is_from_start and not START_WORDS.search(question.lower())
     of_robot = [call for call in calls if call.tool not in ('nearest', 'way_to')]
     doubts = {
         'that is an order, not a question': is_order(part),
@@ -483,7 +485,7 @@ def _doubt_of_calls(
         'whether I moved is no answer to that': is_open and first in ('now', 'any'),
         f'{MISREAD}has a thing twice': any(map(_has_twice, calls)),
         f'{MISREAD}is of me': all(map(_is_of_moves, calls)) and _SOMETHING.search(part),
-        f'{MISREAD}adds the start': is_start and not _AWAY.search(question.lower()),
+        f'{MISREAD}adds the start': is_unsaid or (is_start and not _AWAY.search(question.lower())),
     }
     return next((doubt for doubt, holds in doubts.items() if holds), '')
 
