@@ -4,7 +4,8 @@
 A file holds lines of `id`, `source` or `map`, `question`, `options`, `truth` and maybe `held`
 (whether what is perceived decides it). `truth` is ["num", value, tolerance], ["any", words],
 ["list", names] or a list of accepted answers, among them perhaps unknown. Sources are below
---footage; `sim/SEED/NAME` is an episode of `sim indoor --seed SEED`, which is rendered first.
+--footage; `furnished/SEED/NAME` is an episode of `sim indoor --seed SEED`, which is rendered first,
+and `sim/SEED/NAME` one of a room of plain shapes.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     import argparse
 
 _EPISODES = 3  # that are rendered of a seed
+_KINDS_OF_ROOMS = {'sim': 'all', 'furnished': 'furniture'}
 _FEET = re.compile(r'\b(?:feet|foot|ft)\b')
 _METRES = re.compile(r'\b(?:met(?:er|re)s?|m)\b')
 _MOVED = re.compile(r'^(?:(?:moved|turned|tilted|rolled) )?(?:to the )?')
@@ -134,12 +136,14 @@ def read_questions(path: Path) -> list[PlainQuestion]:
 
 def _place_of(source: str, footage: Path, rooms: Path) -> Path:
     """Where a source is; a rendered room is made first."""
-    if not source.startswith('sim/'):
+    room, _, episode = source.partition('/')
+    if room not in _KINDS_OF_ROOMS:
         return footage / source
-    _, seed, name = source.split('/')
+    seed, name = episode.split('/')
     folder = rooms / seed
     if not folder.exists():
-        given = f'--episodes {_EPISODES} --seed {seed} --set indoor.kinds=all --out'
+        kinds = _KINDS_OF_ROOMS[room]
+        given = f'--episodes {_EPISODES} --seed {seed} --set indoor.kinds={kinds} --out'
         _run('sim', 'indoor', *given.split(), str(folder))
     return folder / name
 
