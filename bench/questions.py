@@ -4,8 +4,8 @@
 A file holds lines of `id`, `source` or `map`, `question`, `options`, `truth` and maybe `held`
 (whether what is perceived decides it). `truth` is ["num", value, tolerance], ["any", words],
 ["list", names] or a list of accepted answers, among them perhaps unknown. Sources are below
---footage; `furnished/SEED/NAME` is an episode of `sim indoor --seed SEED`, which is rendered first,
-and `sim/SEED/NAME` one of a room of plain shapes.
+--footage; `furnished/SEED/NAME` is an episode of `sim indoor --seed SEED`, which is rendered
+first, and `sim/SEED/NAME` one of a room of plain shapes.
 """
 
 from __future__ import annotations

@@ -78,6 +78,7 @@ _SMALL_TURN_DEG = 5.0  # less is none
 # Share of a move that is upwards: up to which it is level, and from which it rises.
 _LEVEL, _RISING = 0.1, 0.15
 _FEW_UNKNOWN = 0.1  # share of the motions that may be unknown where nothing rose
+_FEW_MOVES = 5  # times as many motions at rest: one of them may be an error
 _MOVE_M = 0.15
 _SAME_WAY_RAD = math.radians(5.0)  # between directions of a thing that is far away
 _MOST_TIMES = 10  # as far that is said
@@ -1359,6 +1360,11 @@ class Scene:
         last = last or (known[-1] if known else None)
         if last is None or (ever and not last.is_moving and len(known) < len(stands) - 1):
             msg = 'whether I moved is not known'
+            raise NotKnownError(msg)
+        moved = sum(bool(s.is_moving) for s in known)
+        if ever and 0 < moved * _FEW_MOVES < len(known):
+            msg = f'whether I moved is not clear: in {len(known) - moved} of {len(known)} motions '
+            msg += 'I stood still'
             raise NotKnownError(msg)
         action = self.deltas[last.index].action
         seen = f' [{last.index + 1}]: {action}' if action else ''
