@@ -38,7 +38,7 @@ core = [
     'lz4>=3.1,<5',
     'backports.zstd>=1,<2; python_version < "3.14"',
     'mcap>=1.6,<2',
-    'rosbags>=0.11,<0.12',
+    'rosbags>=0.11.9,<0.12',
     'safetensors>=0.4,<1',
     # The page of `demo` and `review`.
     'starlette>=0.36,<2',
