@@ -87,6 +87,15 @@ def test_an_image_is_built_as_the_documents_say() -> None:
         assert step in steps
 
 
+def test_the_documents_name_the_distributions_of_the_image() -> None:
+    [named] = re.findall(r'^# ROS_DISTRO may be (.*)\.$', FILES[0].read_text(), re.MULTILINE)
+    *others, last = (name.capitalize() for name in named.split(', '))
+    said = f'ROS 2 ({", ".join(others)} or {last})'
+    assert said in (ROOT / 'docs' / 'on_a_robot.md').read_text()
+    for page in (ROOT / 'README.md', ROOT / 'docs' / 'is_this_for_me.md'):
+        assert f'ROS 2 {others[0]} to {last} ' in page.read_text()
+
+
 def test_the_image_for_gpus_has_the_vllm_of_the_package() -> None:
     [wanted] = [name for name in options_of_setup()['extras_require']['gpu'] if name[:4] == 'vllm']
     assert f"'{wanted}'" in FILES[1].read_text()
