@@ -16,7 +16,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.core.chat.settings import is_reader
 from embodied_r_ros.core.types.answers import Sampling
-from embodied_r_ros.data.questions.row import rows_as_asked
+from embodied_r_ros.data.questions.row import Row, rows_as_asked
 from embodied_r_ros.serving.profiles import READER, reasoner_config
 
 from training.data.selection import rows_of_split
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.core.chat.cache import ReplyCache
     from embodied_r_ros.core.scene.memory import MemoryConfig
-    from embodied_r_ros.data.questions.row import Row
 
     from training.eval.judging import Judge
 
@@ -54,8 +53,10 @@ if TYPE_CHECKING:
 # Besides rows of this project: the module of each, and what it is about.
 SUITES = {
     'benchmark': ('training.benchmark', 'a published benchmark by its own rows and scoring'),
-    'compare': ('training.eval.comparison', 'which of two reports is better, paired by row'),
-    'experiment': ('training.experiment', 'models against the first of them, in a YAML file'),
+    'compare': (
+        'training.eval.comparison',
+        'which of reports is better than the first, paired by row',
+    ),
     'grade': ('training.grade', 'completions that any program wrote'),
 }
 
@@ -119,7 +120,8 @@ def _outcomes(
             'id': row.id,
             'scene_id': row.scene_id,
             'question_type': row.question_type,
-            'prompt_sha256': row.prompt(memory).sha256(),
+            # Who is shown an image is compared on the same rows.
+            'prompt_sha256': Row.prompt(row, memory).sha256(),
             'solution': row.solution,
             **asdict(g),
         }
