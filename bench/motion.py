@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
-import json
 import math
 from pathlib import Path
 import sys
@@ -21,7 +20,6 @@ from typing import Any, TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.cli.arguments import some_count
-from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.keyframes.selector import KeyframeConfig, Keyframer, KeyframeSelector
 from embodied_r_ros.core.perception.classical import ClassicalPerceiver
 from embodied_r_ros.core.perception.egomotion import motion_from_views
@@ -40,7 +38,7 @@ from bench.baselines import orb_motion
 from bench.own_body import SHAPES, with_own_parts
 from bench.real_sequences import find_sequences, read_sequence
 from bench.rendered_paths import FOV_RAD, PATHS, render_path
-from bench.report import Budget, print_budgets
+from bench.report import Budget, judge
 
 if TYPE_CHECKING:
     import argparse
@@ -282,13 +280,9 @@ def main(args: argparse.Namespace) -> int:
         lambda: defaultdict(list)
     )
     times = []
-    try:
-        for group, name, shots in tqdm(_recordings(args), disable=not sys.stderr.isatty()):
-            groups[group][name].append(measure(shots))
-            times.append(measure_time(shots) if group != 'real' or len(shots) > 100 else None)
-    except InputError as error:
-        print(f'bench: error: {error}', file=sys.stderr)
-        return 2
+    for group, name, shots in tqdm(_recordings(args), disable=not sys.stderr.isatty()):
+        groups[group][name].append(measure(shots))
+        times.append(measure_time(shots) if group != 'real' or len(shots) > 100 else None)
     print(
         f'{"":21} {"":11} pairs right % told %   yaw p50 / p90 [deg]  direction p50 / p90   length'
     )
@@ -314,18 +308,11 @@ def main(args: argparse.Namespace) -> int:
     ]
     share = spent['all_ms'] * LIVE_HZ / 1e3
     budgets.append(Budget('live stream at 30 Hz, followed', share, LIVE_SHARE, 'of a core'))
-    print_budgets(budgets)
-    if args.json:
-        figures = {
-            'groups': {
-                group: {
-                    name: {m: tally.summary() for m, tally in join_tallies(parts).items()}
-                    for name, parts in recordings.items()
-                }
-                for group, recordings in groups.items()
-            },
-            'milliseconds': spent,
-            'budgets': [budget.to_json() for budget in budgets],
+    by_group = {
+        group: {
+            name: {m: tally.summary() for m, tally in join_tallies(parts).items()}
+            for name, parts in recordings.items()
         }
-        args.json.write_text(json.dumps(figures, indent=1) + '\n')
-    return 0 if all(budget.is_met for budget in budgets) else 1
+        for group, recordings in groups.items()
+    }
+    return judge(budgets, args.json, {'groups': by_group, 'milliseconds': spent})
