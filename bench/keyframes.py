@@ -140,7 +140,6 @@ class OverlapEstimate:
 
     estimate: float
     true: TrueOverlap
-    milliseconds: float
 
     @property
     def is_wrong(self) -> bool:
@@ -159,10 +158,7 @@ def follow(
     reference, judgements = shots[0], []
     method.refer(reference.image)
     for shot in shots[1:]:
-        started = time.perf_counter()
-        estimate = method.overlap(shot.image)
-        milliseconds = 1e3 * (time.perf_counter() - started)
-        judgement = OverlapEstimate(estimate, truth(reference, shot), milliseconds)
+        judgement = OverlapEstimate(method.overlap(shot.image), truth(reference, shot))
         judgements.append(judgement)
         if (judgement.estimate if own_references else judgement.true.filled) < MAX_OVERLAP:
             reference = shot

@@ -10,7 +10,7 @@ stand the constant "no turn, forward", two views alone, and the usual way with O
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 import math
 from pathlib import Path
@@ -120,15 +120,11 @@ def keyframes_of(
     extractor = Keyframer(KeyframeConfig(max_interval_s=interval_s))
     chosen = []
     for shot in shots:
-        image = shot.image if with_depth else _without_depth(shot.image)
+        image = shot.image if with_depth else replace(shot.image, depth=None)
         _, keyframe = extractor.process(image)
         if keyframe:
             chosen.append((keyframe, shot))
     return chosen
-
-
-def _without_depth(image: StampedImage) -> StampedImage:
-    return StampedImage(image.index, image.stamp_ns, image.image, intrinsics=image.intrinsics)
 
 
 def measure(shots: Sequence[PosedImage]) -> dict[str, MotionTally]:
@@ -167,16 +163,7 @@ def join_tallies(tallies: Sequence[dict[str, MotionTally]]) -> dict[str, MotionT
 def real_shots(folder: Path) -> list[PosedImage]:
     """The images of a real recording, with depth where it has some."""
     return [
-        PosedImage(
-            StampedImage(
-                shot.index,
-                shot.stamp_ns,
-                shot.image,
-                intrinsics=shot.intrinsics,
-                depth=shot.depth,
-            ),
-            shot.pose,
-        )
+        PosedImage(replace(shot.stamped(), depth=shot.depth), shot.pose)
         for shot in read_sequence(folder)
     ]
 
@@ -195,7 +182,7 @@ def rendered_shots(path: str, images: int, room: int) -> list[PosedImage]:
 
 def measure_time(shots: Sequence[PosedImage]) -> dict[str, float]:
     """Milliseconds of this process per image: choosing keyframes alone, and with following."""
-    images = [_without_depth(shot.image) for shot in shots]
+    images = [replace(shot.image, depth=None) for shot in shots]
     selector, extractor = KeyframeSelector(), Keyframer()
     started = time.process_time()
     for image in images:
