@@ -234,17 +234,14 @@ def summary(tally: PerceptionTally) -> dict[str, float]:
     }
     for status in ItemStatus:
         name = status.name.lower()
-        figures[f'{name}_precision'] = _share(tally.statuses[status.name])
-        figures[f'{name}_recall'] = _share(tally.statuses[f'true {status.name}'])
+        for figure, key in (('precision', status.name), ('recall', f'true {status.name}')):
+            right = tally.statuses[key]
+            figures[f'{name}_{figure}'] = _ratio(sum(right), len(right))
     return {**figures, **_median_p90('ms_per_pair', 1e3 * np.array(tally.seconds))}
 
 
 def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else math.nan
-
-
-def _share(values: Sequence[bool]) -> float:
-    return _ratio(sum(values), len(values))
 
 
 def _median_p90(name: str, values: NDArray[np.float64]) -> dict[str, float]:

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 
+def say(line: str) -> None:
+    """Tell people how it goes on, beside what a command is asked for."""
+    sys.stderr.write(line + '\n')
+
+
 def run_command(
     parser: argparse.ArgumentParser,
     run: Callable[[argparse.Namespace], int],
