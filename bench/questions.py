@@ -26,7 +26,7 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.reasoning.quantities import Quantity, quantity_in
 from scipy.stats import binomtest
 
-from bench.report import Budget, print_budgets
+from bench.report import Budget, judge
 
 if TYPE_CHECKING:
     import argparse
@@ -195,8 +195,7 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         rows = [{**vars(q), **answers.get(q.id, {}), 'outcome': outcomes[q.id]} for q in questions]
         args.json.write_text('\n'.join(json.dumps(row, ensure_ascii=False) for row in rows) + '\n')
-    print_budgets(budgets)
-    return int(not all(budget.is_met for budget in budgets))
+    return judge(budgets, None, {})
 
 
 def _print_row(

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 NS_PER_S = 1_000_000_000  # stamps and durations are integer nanoseconds
 Position = tuple[float, float, float]  # [m]
-Orientation = tuple[float, float, float, float]  # quaternion x, y, z, w
 # Columns are the optical axes (x right, y down, z forward) written in body axes: v_body = R v_opt.
 BODY_FROM_OPTICAL = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])  # (3, 3)
 BODY_FROM_OPTICAL.setflags(write=False)

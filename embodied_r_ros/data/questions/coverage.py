@@ -41,7 +41,6 @@ class BagNote:
 class Coverage:
     """How many rows there are, and why there are no others."""
 
-    rows: Counter[tuple[str, str]] = field(default_factory=Counter)  # (kind, source)
     splits: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # split, kind, source
     unsolved: Counter[tuple[str, str]] = field(default_factory=Counter)  # (kind, reason)
     left_out: Counter[tuple[str, str]] = field(default_factory=Counter)  # (kind, reason)
@@ -49,7 +48,6 @@ class Coverage:
 
     def count(self, row: Row) -> None:
         """Count a row."""
-        self.rows[row.question_type, row.source] += 1
         self.splits[row.split, row.question_type, row.source] += 1
 
     def leave_out(self, bag: BagNote, reason: str) -> None:
@@ -59,13 +57,15 @@ class Coverage:
 
     def table(self) -> str:
         """The report as text."""
-        kinds = [kind for kind, _ in (*self.rows, *self.left_out, *self.unsolved)]
+        rows: Counter[tuple[str, str]] = Counter()  # (kind, source)
+        splits: Counter[str] = Counter()
+        for (split, kind, source), n in self.splits.items():
+            rows[kind, source] += n
+            splits[split] += n
+        kinds = [kind for kind, _ in (*rows, *self.left_out, *self.unsolved)]
         w = max([18, *map(len, kinds)])  # width of the first column
         lines = [f'{"question type":<{w}} {"source":<10} {"rows":>7}']
-        lines += [f'{kind:<{w}} {by:<10} {n:>7}' for (kind, by), n in sorted(self.rows.items())]
-        splits: Counter[str] = Counter()
-        for (split, _, _), n in self.splits.items():
-            splits[split] += n
+        lines += [f'{kind:<{w}} {by:<10} {n:>7}' for (kind, by), n in sorted(rows.items())]
         lines += ['', *(f'{split:<{w}} {"":<10} {n:>7}' for split, n in sorted(splits.items()))]
         for title, counts in (('left out', self.left_out), ('no solution', self.unsolved)):
             if counts:
