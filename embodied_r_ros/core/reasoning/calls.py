@@ -34,7 +34,7 @@ from embodied_r_ros.core.reasoning.reading import (
     TURNING,
     what_of,
 )
-from embodied_r_ros.core.reasoning.sentences import read_sentence
+from embodied_r_ros.core.reasoning.sentences import readings_of
 from embodied_r_ros.core.scene.memory import SceneText
 from embodied_r_ros.core.scene.names import ANYTHING, find_names, Name, resolve
 from embodied_r_ros.core.scene.tools import ROBOT, START, WAY
@@ -43,6 +43,7 @@ from embodied_r_ros.core.types.vocabulary import COLOUR_WORDS, SHAPES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from embodied_r_ros.core.reasoning.sentences import KnownSentence
     from embodied_r_ros.core.scene.tools import Scene
 
 CALLS_PROMPT_VERSION = 'calls-1'
@@ -308,24 +309,53 @@ def _read_part(
     part: str, question: str, options: Sequence[str], labels: Sequence[str], told: Sequence[Name]
 ) -> Reading:
     """The reading of a part of a question, before which things were named."""
-    names, masked = find_names(part, labels), part
-    if not names and _PRONOUN.search(part):
-        names, masked = list(told), _PRONOUN.sub('thing', part)
-    if special := read_structure(part, options, labels, names):
+    asked = open_question(part, labels, told)
+    if special := read_structure(part, options, labels, asked.names):
         return special
-    told_things = _things_of(part, names)
-    for own, start, end in reversed(told_things):
+    known, score = next(iter(readings_of(asked.sentence, len(asked.words))), (None, 0.0))
+    if known is None or score < _LIKE:
+        return Reading(part, names=asked.names, doubt=_NOT_READ)
+    return asked.read_as(known, question, options, labels)
+
+
+@dataclass(frozen=True)
+class OpenQuestion:
+    """A part of a question whose things are left open."""
+
+    part: str
+    names: tuple[Name, ...]
+    sentence: str  # with {x}, {ys} … in place of things, as sentences.yaml has them
+    words: tuple[str, ...]  # of these things
+
+    def read_as(
+        self, known: KnownSentence, question: str, options: Sequence[str], labels: Sequence[str]
+    ) -> Reading:
+        """Its reading, where it is read as a known sentence is."""
+        colour = next((word for word in self.part.split() if word in COLOUR_WORDS), '')
+        slots = dict(zip(known.slots, self.words, strict=True))
+        calls = parse_calls(known.calls.format(c=f'{colour} thing'.strip(), **slots), labels)
+        return _reading(self.part, question, options, labels, calls or ())
+
+
+def open_question(part: str, labels: Sequence[str], told: Sequence[Name]) -> OpenQuestion:
+    """Leave the things of a question open.
+
+    Args:
+        part: One of `parts_of`.
+        labels: The labels of the scene.
+        told: What was named before it, for 'it' and 'them'.
+    """
+    names, sentence = find_names(part, labels), part
+    if not names and _PRONOUN.search(part):
+        names, sentence = list(told), _PRONOUN.sub('{x}' if told else 'thing', part)
+    things = _things_of(part, names)
+    words = list(dict.fromkeys(', '.join(name.text for name in own) for own, *_ in things))
+    for own, start, end in reversed(things):
         if part[start:end].startswith(own[0].text):
-            word = 'things' if len(own) > 1 or own[0].is_plural else 'thing'
-            masked = f'{masked[:start]}{word}{masked[end:]}'
-    words = list(dict.fromkeys(', '.join(name.text for name in own) for own, *_ in told_things))
-    sentence, likeness = read_sentence(masked, len(words))
-    if likeness < _LIKE:
-        return Reading(part, names=tuple(names), doubt=_NOT_READ)
-    colour = next((word for word in part.split() if word in COLOUR_WORDS), '')
-    slots = {'c': f'{colour} thing'.strip(), **dict(zip(sentence.slots, words, strict=True))}
-    calls = parse_calls(sentence.calls.format(**slots), labels)
-    return _reading(part, question, options, labels, calls or ())
+            letter = 'xyzw'[min(words.index(', '.join(name.text for name in own)), 3)]
+            plural = 's' if len(own) > 1 or own[0].is_plural else ''
+            sentence = f'{sentence[:start]}{{{letter}{plural}}}{sentence[end:]}'
+    return OpenQuestion(part, tuple(names), sentence, tuple(words))
 
 
 def _things_of(part: str, names: Sequence[Name]) -> list[tuple[list[Name], int, int]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +20,8 @@ import re
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ConfigError
+from embodied_r_ros.common.files import user_folder, write_whole
+from embodied_r_ros.common.settings import read_yaml
 import numpy as np
 from scipy.sparse import csr_array
 import yaml
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+_Pairs = tuple[tuple[str, str], ...]  # sentences with their calls
 _INNERMOST = r'\[([^\[\]]*)\]'
 _SLOT = re.compile(r'\{a?([w-z])s?\}')
 _LIST = re.compile(r'\{x\}, (?:the )?\{y\},? (?:(?:and|or) )?(?:the )?\{z\}')
@@ -176,14 +179,19 @@ def _alike(vectors: NDArray[Any], grams: csr_array, known: _Known | None = None)
     return both
 
 
-@cache
 def known() -> _Known:
-    """All sentences, ready to be compared.
+    """All sentences, those that people taught too, ready to be compared.
 
     Raises:
-        ConfigError: The package with the vectors is not installed.
+        ConfigError: The package with the vectors is not installed, or the file of what was taught
+            cannot be read.
     """
-    sentences = _all_sentences()
+    return _known(_taught(*_state_of(taught_path())))
+
+
+@lru_cache(1)
+def _known(taught: _Pairs) -> _Known:
+    sentences = [*_all_sentences(), *(_sentence(*pair) for pair in taught)]
     texts = [each.text for each in sentences]
     counts = Counter(gram for text in texts for gram in _grams(text))
     columns = {gram: column for column, gram in enumerate(counts)}
@@ -222,6 +230,13 @@ def _all_sentences() -> list[KnownSentence]:
     return [_sentence(*pair) for pair in dict.fromkeys(pairs)]
 
 
+def _masked(sentence: str) -> str:
+    """A sentence with 'thing' or 'things' in its slots."""
+    for slot, word in _MASKS.items():
+        sentence = sentence.replace(slot, word)
+    return sentence
+
+
 def _sentence(text: str, calls: str) -> KnownSentence:
     if _LIST.search(text):
         text, calls = _LIST.sub('{xs}', text), calls.replace('{x}, {y}, {z}', '{x}')
@@ -229,26 +244,74 @@ def _sentence(text: str, calls: str) -> KnownSentence:
     slots = tuple(dict.fromkeys(_SLOT.findall(text)))
     order = dict(zip(slots, 'xyzw', strict=False))  # whatever letters the sentence gives them
     calls = re.sub(r'\{([w-z])\}', lambda slot: f'{{{order[slot[1]]}}}', calls)
-    for slot, word in _MASKS.items():
-        text = text.replace(slot, word)
-    return KnownSentence(plain_text(text).strip(' ?.!'), calls, tuple(order.values()))
+    return KnownSentence(plain_text(_masked(text)).strip(' ?.!'), calls, tuple(order.values()))
 
 
-def read_sentence(text: str, things: int) -> tuple[KnownSentence, float]:
-    """How a text is read by the sentences that it is like, and how surely: about 0 to 1.
+def readings_of(sentence: str, things: int) -> list[tuple[KnownSentence, float]]:
+    """How a sentence may be read, by those that it is like, and how surely: about 0 to 1.
 
     Kernel ridge regression from how alike it is to each sentence to how that one is read.
 
     Args:
-        text: In lower case, with 'thing' in place of each name, and 'things' of each list.
+        sentence: In lower case, with slots in place of the things, as sentences.yaml has them.
         things: How many different ones these are.
 
+    Returns:
+        The surest first.
+
     Raises:
-        ConfigError: The package with the vectors is not installed.
+        ConfigError: As `known`.
     """
-    all_known, text = known(), text.strip(' ?.!')
+    all_known, text = known(), _masked(sentence).strip(' ?.!')
     grams = _unit_rows([text], all_known.columns, all_known.weights)
     scores = (_alike(embed([text]), grams, all_known) @ all_known.coefficients)[0]
-    scores = np.where(all_known.slots == things, scores, -1)
-    best = int(scores.argmax())
-    return all_known.readings[best], float(scores[best])
+    order = [index for index in np.argsort(-scores) if all_known.slots[index] == things]
+    return [(all_known.readings[index], float(scores[index])) for index in order]
+
+
+# What people taught.
+
+
+def taught_path() -> Path:
+    """File of the sentences that this user's answers taught, by their calls."""
+    return user_folder('data', 'sentences') / 'taught.yaml'
+
+
+def _state_of(path: Path) -> tuple[Path, int, int]:
+    try:
+        state = path.stat()
+    except OSError:
+        return path, 0, 0
+    return path, state.st_mtime_ns, state.st_size
+
+
+@lru_cache(1)
+def _taught(path: Path, _: int, size: int) -> _Pairs:
+    """Sentences and their calls.
+
+    Raises:
+        ConfigError: The file is none of such.
+    """
+    read = read_yaml(path) if size else {}
+    if not all(isinstance(texts, list) for texts in read.values()):
+        msg = f'{path} is damaged: expected lists of sentences by their calls; remove or mend it'
+        raise ConfigError(msg)
+    return tuple((str(text), calls) for calls, texts in read.items() for text in texts)
+
+
+def teach(sentence: str, calls: str) -> None:
+    """Read a sentence as calls from now on, here and wherever this user's robot answers.
+
+    Args:
+        sentence: As sentences.yaml has them.
+        calls: Likewise; empty: forget what it was taught to be.
+
+    Raises:
+        ConfigError: The file of what was taught is damaged.
+        OSError: It cannot be written.
+    """
+    kept: dict[str, list[str]] = {}
+    pairs = [pair for pair in _taught(*_state_of(taught_path())) if pair[0] != sentence]
+    for text, own in [*pairs, *[(sentence, calls)] * bool(calls)]:
+        kept.setdefault(own, []).append(text)
+    write_whole(taught_path(), yaml.safe_dump(kept, allow_unicode=True), makes_folder=True)
