@@ -111,7 +111,7 @@ def main(args: argparse.Namespace) -> int:
         _tell(report, out)
         if not args.no_browser and sys.stderr.isatty():
             with closing(Library(out / 'bag')) as library:
-                service = ReviewService(library, time.time_ns, ask)
+                service = ReviewService(library, time.time_ns, ask, ask.learn)
                 serve_page(service, report['source'], _HOST, 0, opens=True)
     return 0
 

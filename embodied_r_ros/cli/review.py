@@ -72,7 +72,7 @@ def main(args: argparse.Namespace) -> int:
     rows = rows_by_episode(args.rows) if args.rows else None
     reports = [read_report(path) for path in args.replay]
     with asker_of(args.model) as ask, closing(Library(args.dir, rows, reports)) as library:
-        service = ReviewService(library, time.time_ns, ask)
+        service = ReviewService(library, time.time_ns, ask, ask.learn)
         serve_page(service, args.dir.resolve().name, args.host, args.port)
     return 0
 

@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import contextmanager, ExitStack
 import threading
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.core.reasoning.calls import open_question
+from embodied_r_ros.core.reasoning.reading import parts_of
+from embodied_r_ros.core.reasoning.sentences import teach
+from embodied_r_ros.core.reasoning.teaching import is_answer, lesson_of
 from embodied_r_ros.data.episodes.offline import recorded_scene, SceneAsker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from embodied_r_ros.core.chat.settings import ChatConfig
@@ -49,6 +53,41 @@ class EpisodeAsker:
             InputError: Another one is being answered, or the model does not answer.
             Refusal: There is no answer.
         """
+        with self._asker(episode, until_ns) as asker:
+            return asker.ask(question, lambda *_: None)
+
+    def learn(self, episode: Episode, question: Question, until_ns: float, solution: str) -> str:
+        """Learn from a person's answer how to read a question; tell why it was answered wrongly.
+
+        Args:
+            episode: What it is about.
+            question: The question.
+            until_ns: Up to when it asks [ns].
+            solution: In words, as labels have it; empty: forget what was learned.
+
+        Raises:
+            InputError: A question is being answered, or the model does not answer.
+            EmbodiedRError: What was learned cannot be read or kept.
+        """
+        text, options = question.text, question.options
+        with self._asker(episode, until_ns) as asker:
+            scene = asker.scene
+        if not solution:
+            sentence = open_question(parts_of(text)[0], scene.labels, ()).sentence
+            return 'what it taught is forgotten' if teach(sentence) else ''
+        lesson = lesson_of(text, options, scene, lambda a: is_answer(a, solution, text, options))
+        if not lesson.sentence:
+            return lesson.cause
+        teach(lesson.sentence, lesson.calls)
+        return f'{lesson.cause}; from now on it is read so'
+
+    @contextmanager
+    def _asker(self, episode: Episode, until_ns: float) -> Iterator[SceneAsker]:
+        """Who answers about an episode, for one question at a time.
+
+        Raises:
+            InputError: Another one is being answered, or the model does not answer.
+        """
         if not self._alone.acquire(timeout=self._config.deadline_s):
             msg = 'another question is being answered: ask again when it is done'
             raise InputError(msg)
@@ -58,7 +97,7 @@ class EpisodeAsker:
                 scene = recorded_scene(episode, until_ns)
                 asker = SceneAsker(scene, self._chat, self._config)
                 self._last = episode, until_ns, asker
-            return self._last[2].ask(question, lambda *_: None)
+            yield self._last[2]
         finally:
             self._alone.release()
 

@@ -14,7 +14,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.apps.review.library import FILTERS, Mark
 from embodied_r_ros.apps.review.recording import with_answer
-from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.core.reasoning.question import Question, question_problem, Refusal
 from embodied_r_ros.core.types.answers import UNKNOWN
 from embodied_r_ros.core.types.deltas import ScaleSource
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 # Answers a question about what an episode shows up to a moment [ns].
 Asker = Callable[['Episode', Question, float], 'Answer']
+# Learns from the solution of one, in words, and tells what.
+Learner = Callable[['Episode', Question, float, str], str]
 _FILM_WAIT_S = 2.0
 _MOST_CARDS = 200
 _LABELS = {
@@ -53,6 +55,7 @@ class ReviewService:
     library: Library
     now_ns: Callable[[], int]  # since the epoch
     ask: Asker | None = None  # None: nobody answers
+    learn: Learner | None = None  # None: labels are kept, and nothing is learned at once
 
     def recordings(self, query: Mapping[str, str]) -> dict[str, Any]:
         """The list of recordings: first those with the most questions of a filter.
@@ -188,7 +191,23 @@ class ReviewService:
         else:
             label = self._judgement(key, name, question_id, who, body)
         append_label(recording.bag, label, recording.scope)
-        return self.questions({'e': key, 'who': who, 'filter': str(body.get('filter', ''))})
+        told = self.questions({'e': key, 'who': who, 'filter': str(body.get('filter', ''))})
+        return {**told, 'lesson': self._lesson(key, recording, label)}
+
+    def _lesson(self, key: str, recording: ReviewRecording, label: Label) -> str:
+        """What a correction teaches, and why the answer was wrong; empty: nothing is told."""
+        teaches = label.kind in (LabelKind.CORRECT, LabelKind.UNDO)
+        question = next(
+            (q for q in self.library.questions(key) if q.id == label.question_id), None
+        )
+        episode = recording.episode
+        if not (teaches and self.learn and episode and question and question.origin != 'row'):
+            return ''
+        asked = Question(question.text, question.options)
+        try:
+            return self.learn(episode, asked, question.stamp_ns, label.after or '')
+        except (EmbodiedRError, OSError) as error:  # the label itself is saved
+            return f'nothing was learned: {error}'
 
     def _judgement(
         self, key: str, name: str, question_id: str, who: str, body: Mapping[str, Any]

@@ -86,7 +86,7 @@ async function sendWaiting() {
         say(value.error || `the server says ${reply.status}`, true);
         continue;
       }
-      say(item.done);
+      say(value.lesson ? `${item.done}; ${value.lesson}` : item.done);
       if (item.body.e === state.key) takeQuestions(value);
       if (item.path === '/api/question') choose(item.body.id);
       loadList();

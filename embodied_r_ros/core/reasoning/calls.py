@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from itertools import product
 import re
 from typing import Any, TYPE_CHECKING
 
@@ -215,27 +214,6 @@ def _parsed(part: str, known: dict[str, str]) -> Call | None:
     is_farthest = match[1] == 'farthest'
     more = {'farthest': 'yes'} if is_farthest else {}
     return Call('nearest' if is_farthest else match[1], {**arguments, **more})
-
-
-def possible_calls(names: Sequence[str]) -> Iterator[Call]:
-    """Every call that names each of these things once, and maybe the start or the robot."""
-    for tool, parameters in _WRITTEN.items():
-        values: list[list[tuple[str, ...]]] = []
-        for parameter in parameters:
-            place = (ROBOT,) if parameter is _TO else (START,) * (not parameter.is_second)
-            each: list[tuple[str, ...]] = [(w,) for w in parameter.words or (*place, *names)]
-            if parameter.most > 1:
-                each = [tuple(names[i:]) for i in range(min(len(names), 3))]
-            values.append([*each, *([()] if parameter.least == 0 else [])])
-        for chosen in product(*values):
-            used = [word for words in chosen for word in words]
-            if any(used.count(name) != 1 for name in names):
-                continue
-            sides: tuple[list[str], list[str]] = ([], [])
-            for parameter, words in zip(parameters, chosen, strict=True):
-                sides[parameter.is_second].extend(words)
-            first, second = map(', '.join, sides)
-            yield from parse_calls(f'{tool}({first}{"; " * bool(second)}{second})', names) or ()
 
 
 def grammar(labels: Sequence[str], without: Sequence[Call] = ()) -> str:

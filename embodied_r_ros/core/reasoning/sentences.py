@@ -36,6 +36,7 @@ _INNERMOST = r'\[([^\[\]]*)\]'
 _SLOT = re.compile(r'\{a?([w-z])s?\}')
 _LIST = re.compile(r'\{x\}, (?:the )?\{y\},? (?:(?:and|or) )?(?:the )?\{z\}')
 _EACH = 6  # sentences of a pattern
+NOTHING = 'unknown()'  # the calls of what no tool answers
 _RIDGE = 0.25  # of the regression
 _PAIR = 0.5  # weight of two words beside that of one
 _WORD = re.compile(r"[a-z0-9']+")
@@ -293,25 +294,31 @@ def _taught(path: Path, _: int, size: int) -> _Pairs:
         ConfigError: The file is none of such.
     """
     read = read_yaml(path) if size else {}
-    if not all(isinstance(texts, list) for texts in read.values()):
+    if not isinstance(read, dict) or not all(isinstance(v, list) for v in read.values()):
         msg = f'{path} is damaged: expected lists of sentences by their calls; remove or mend it'
         raise ConfigError(msg)
     return tuple((str(text), calls) for calls, texts in read.items() for text in texts)
 
 
-def teach(sentence: str, calls: str) -> None:
+def teach(sentence: str, calls: str = '') -> bool:
     """Read a sentence as calls from now on, here and wherever this user's robot answers.
 
     Args:
         sentence: As sentences.yaml has them.
         calls: Likewise; empty: forget what it was taught to be.
 
+    Returns:
+        Whether it was taught something before.
+
     Raises:
         ConfigError: The file of what was taught is damaged.
         OSError: It cannot be written.
     """
     kept: dict[str, list[str]] = {}
-    pairs = [pair for pair in _taught(*_state_of(taught_path())) if pair[0] != sentence]
-    for text, own in [*pairs, *[(sentence, calls)] * bool(calls)]:
+    before = _taught(*_state_of(taught_path()))
+    others = [pair for pair in before if pair[0] != sentence]
+    for text, own in [*others, *[(sentence, calls)] * bool(calls)]:
         kept.setdefault(own, []).append(text)
-    write_whole(taught_path(), yaml.safe_dump(kept, allow_unicode=True), makes_folder=True)
+    if calls or len(others) < len(before):
+        write_whole(taught_path(), yaml.safe_dump(kept, allow_unicode=True), makes_folder=True)
+    return len(others) < len(before)

@@ -292,7 +292,7 @@ class SceneAsker:
         except ModelError as error:
             raise InputError(str(error)) from None
         has_times = scene.scene_map is None or scene.scene_map.has_times
-        self._scene = Scene(scene.deltas, _map_to_tell(scene, config), has_times=has_times)
+        self.scene = Scene(scene.deltas, _map_to_tell(scene, config), has_times=has_times)
         self._reasoner = Reasoner(client, config, scene.look)
 
     def ask(self, question: Question, listener: Listener) -> Answer:
@@ -301,7 +301,7 @@ class SceneAsker:
         Raises:
             Refusal: There is no answer.
         """
-        return self._reasoner.ask(question, self._scene, listener)
+        return self._reasoner.ask(question, self.scene, listener)
 
 
 def ask_about(

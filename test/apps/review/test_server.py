@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 import errno
 import json
@@ -17,7 +17,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.apps.review import server
 from embodied_r_ros.apps.review.asking import EpisodeAsker
 from embodied_r_ros.apps.review.library import Library, MOST_OPEN
-from embodied_r_ros.apps.review.pages import Asker, ReviewService
+from embodied_r_ros.apps.review.pages import Asker, Learner, ReviewService
 from embodied_r_ros.apps.review.recording import rows_by_episode
 from embodied_r_ros.apps.review.saved import save_page
 from embodied_r_ros.common.errors import InputError
@@ -50,10 +50,13 @@ Rows = dict[str, list['RowQuestion']]
 class Reviewer:
     """A person at the page, without a browser."""
 
-    def __init__(self, library: Library, ask: Asker | None = None, **site: str) -> None:
+    def __init__(
+        self, library: Library, ask: Asker | None = None, learn: Learner | None = None, **site: str
+    ) -> None:
         self.library = library
         site = {'host': '127.0.0.1', **site}
-        app = server.make_app(ReviewService(library, lambda: NOW_NS, ask), 'lab', 'ann', **site)
+        service = ReviewService(library, lambda: NOW_NS, ask, learn)
+        app = server.make_app(service, 'lab', 'ann', **site)
         self.http = starlette.TestClient(app, base_url=OWN, follow_redirects=False)
 
     def get(self, path: str, **query: Any) -> Any:
@@ -352,6 +355,25 @@ def test_one_question_is_answered_at_a_time_and_the_model_is_reached_once(lab: P
         ask(episode, Question('Where?'), math.inf)
     ask.close()
     assert reached == ['begin', 'end']
+
+
+def test_a_correction_tells_its_cause_and_teaches_until_it_is_taken_back(
+    lab: Path, visit: Callable[..., Reviewer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv('XDG_DATA_HOME', str(tmp_path))
+    ask = EpisodeAsker(nullcontext, ReasonerConfig())
+    reviewer = visit(lab, ask=ask, learn=ask.learn)
+    reviewer.post('/api/question', id='q0', text='How far is the door?', options=[], t=7)
+    told = reviewer.label('l1', 'q0', 'correct', after='3 m')
+    assert told['lesson'] == 'nothing here is known as door'
+    reviewer.post(
+        '/api/question', id='q1', text='odo of today, metres?', options=[], t=7, solution=''
+    )
+    told = reviewer.label('l2', 'q1', 'correct', after='4 m')
+    assert told['lesson'] == 'it was misread: it asks for motion(way); from now on it is read so'
+    told = reviewer.label('l3', 'q1', 'undo', undoes='l2')
+    assert told['lesson'] == 'what it taught is forgotten'
+    assert visit(lab).label('l4', 'q1', 'correct', after='9 m')['lesson'] == ''
 
 
 def test_a_page_of_one_file_shows_the_same_and_its_texts_end_no_script(
