@@ -37,6 +37,7 @@ BENCHES = {
     'questions': 'plain questions of people about recordings: right, unknown, wrong',
     'scene': 'landmark maps against what is true of rooms and of real recordings',
     'soak': 'everything for half an hour: memory, handles, latency and drops over time',
+    'teaching': '30 labels of one kind of question teach the reader without a model',
     'training': 'where the time of a GRPO step goes',
 }
 

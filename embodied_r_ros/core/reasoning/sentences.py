@@ -187,12 +187,12 @@ def known() -> _Known:
         ConfigError: The package with the vectors is not installed, or the file of what was taught
             cannot be read.
     """
-    return _known(_taught(*_state_of(taught_path())))
+    return _known((*package_sentences(), *_taught(*_state_of(taught_path()))))
 
 
 @lru_cache(1)
-def _known(taught: _Pairs) -> _Known:
-    sentences = [*_all_sentences(), *(_sentence(*pair) for pair in taught)]
+def _known(pairs: _Pairs) -> _Known:
+    sentences = [_sentence(*pair) for pair in pairs]
     texts = [each.text for each in sentences]
     counts = Counter(gram for text in texts for gram in _grams(text))
     columns = {gram: column for column, gram in enumerate(counts)}
@@ -219,7 +219,9 @@ def _known(taught: _Pairs) -> _Known:
     )
 
 
-def _all_sentences() -> list[KnownSentence]:
+@cache
+def package_sentences() -> _Pairs:
+    """All sentences of the package with their calls, of each pattern some."""
     read = read_sentences()
     pairs = [
         (expand_pattern(pattern, Random(f'{pattern} {index}')), calls)
@@ -228,7 +230,7 @@ def _all_sentences() -> list[KnownSentence]:
         for index in range(_EACH)
     ]
     pairs += [(text, calls) for calls, texts in read['people'].items() for text in texts]
-    return [_sentence(*pair) for pair in dict.fromkeys(pairs)]
+    return tuple(dict.fromkeys(pairs))
 
 
 def _masked(sentence: str) -> str:
