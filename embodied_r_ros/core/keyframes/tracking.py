@@ -26,6 +26,7 @@ from embodied_r_ros.core.keyframes.track_map import Anchor, MIN_KNOWN, SLOTS, Tr
 from embodied_r_ros.core.keyframes.tracks import coarse_guesses, find_corners, follow, TrackedView
 from embodied_r_ros.core.types.deltas import Motion, MotionSource, ScaleSource
 from embodied_r_ros.core.types.geometry import (
+    as_position,
     BODY_FROM_OPTICAL,
     Intrinsics,
     pixels_of_points,
@@ -306,7 +307,6 @@ class MotionTracker:
         since = self._map.pose.after(self._map.reference.pose)
         turned = BODY_FROM_OPTICAL @ since.rotation.T  # the newest view's axes, seen earlier
         way = -turned @ since.translation
-        yaw, pitch, roll = yaw_pitch_roll(turned @ BODY_FROM_OPTICAL.T)
         length = float(np.linalg.norm(way))
         is_far = length > _FAR * self._map.distance()
         scale = ScaleSource.DEPTH
@@ -315,14 +315,11 @@ class MotionTracker:
             way = way * (metres / length if metres else 1.0) if is_far else np.zeros(3)
             scale = ScaleSource.ODOMETRY if metres else ScaleSource.RELATIVE
             scale = scale if is_far else ScaleSource.UNKNOWN
-        x, y, z = (float(value) + 0.0 for value in way)
         factor = 1.0 if self._is_stated else _ASSUMED
         return Motion(
             MotionSource.FOLLOWED,
-            yaw,
-            pitch,
-            roll,
-            (x, y, z),
+            *yaw_pitch_roll(turned @ BODY_FROM_OPTICAL.T),
+            as_position(way + 0.0),
             is_metric=scale in {ScaleSource.DEPTH, ScaleSource.ODOMETRY},
             confidence=factor * (float(np.mean(self._agreements)) if self._agreements else 1.0),
             scale=scale,

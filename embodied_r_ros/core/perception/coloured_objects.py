@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.core.types.geometry import (
+    as_position,
     matrix_from_quaternion,
     rays_of_pixels,
     vector_of_direction,
@@ -273,7 +274,6 @@ def _object(
     rays = rays_of_pixels(intrinsics, corners)
     bearings = np.arctan2(rays[:, 1], rays[:, 0])
     elevations = np.arctan2(rays[:, 2], np.hypot(rays[:, 0], rays[:, 1]))
-    x, y, z = (float(value) for value in rays[elevations.argmin()])
     width, height = float(np.ptp(bearings)), float(np.ptp(elevations))
     bearing = float(bearings.max() - width / 2)
     elevation = float(elevations.max() - height / 2)
@@ -289,7 +289,7 @@ def _object(
         elevation,
         width,
         height,
-        (x, y, z),
+        as_position(rays[elevations.argmin()]),
         at_edge,
         bool(patch[-1].any()),
         solidity(patch) * (0.5 if at_edge else 1.0),

@@ -18,6 +18,7 @@ from embodied_r_ros.core.keyframes.relative_pose import (
 )
 from embodied_r_ros.core.types.deltas import Motion, MotionSource, NO_MOTION, ScaleSource
 from embodied_r_ros.core.types.geometry import (
+    as_position,
     BODY_FROM_OPTICAL,
     Intrinsics,
     places_of_pixels,
@@ -112,8 +113,8 @@ def motion_from_poses(earlier: Pose, later: Pose) -> Motion:
         ValueError: The poses are in different fixed frames.
     """
     rotation, translation = relative_motion(earlier, later)
-    x, y, z = (float(value) for value in translation)
-    return Motion(MotionSource.ODOMETRY, *yaw_pitch_roll(rotation), (x, y, z), is_metric=True)
+    way = as_position(translation)
+    return Motion(MotionSource.ODOMETRY, *yaw_pitch_roll(rotation), way, is_metric=True)
 
 
 def known_motion(
@@ -147,8 +148,8 @@ def followed_motion(
     if motion is None or use_odometry or motion.scale is not ScaleSource.ODOMETRY:
         return motion
     length = math.hypot(*motion.translation)
-    x, y, z = (value / length if length > 0 else 0.0 for value in motion.translation)
-    return replace(motion, translation=(x, y, z), is_metric=False, scale=ScaleSource.UNKNOWN)
+    way = as_position(value / length if length > 0 else 0.0 for value in motion.translation)
+    return replace(motion, translation=way, is_metric=False, scale=ScaleSource.UNKNOWN)
 
 
 def composed_motion(first: Motion | None, second: Motion | None) -> Motion | None:
@@ -178,11 +179,10 @@ def composed_motion(first: Motion | None, second: Motion | None) -> Motion | Non
             return None
         way = np.sum(units, axis=0) if units else np.zeros(3)
         way = way / max(float(np.linalg.norm(way)), 1e-9)
-    x, y, z = (float(value) for value in way)
     return Motion(
         second.source,
         *yaw_pitch_roll(turns[0] @ turns[1]),
-        (x, y, z),
+        as_position(way),
         is_metric,
         min(first.confidence, second.confidence),
         scale,
@@ -192,8 +192,8 @@ def composed_motion(first: Motion | None, second: Motion | None) -> Motion | Non
 def with_length(motion: Motion, other: Motion) -> Motion:
     """A motion of unit length, as long as another one of the same two views, in its unit."""
     length = math.hypot(*other.translation)
-    x, y, z = (length * value for value in motion.translation)
-    return replace(motion, translation=(x, y, z), is_metric=other.is_metric, scale=other.scale)
+    way = as_position(length * value for value in motion.translation)
+    return replace(motion, translation=way, is_metric=other.is_metric, scale=other.scale)
 
 
 def _cosine(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
@@ -268,9 +268,9 @@ def _needed_share(pose: RelativePose) -> float:
 
 def _motion(pose: RelativePose, share: float) -> Motion:
     turned = BODY_FROM_OPTICAL @ pose.rotation.T  # columns: the later view's axes, seen earlier
-    yaw, pitch, roll = yaw_pitch_roll(turned @ BODY_FROM_OPTICAL.T)
-    x, y, z = (float(value) + 0.0 for value in -turned @ pose.translation)
-    return Motion(MotionSource.TWO_VIEW, yaw, pitch, roll, (x, y, z), confidence=share)
+    angles = yaw_pitch_roll(turned @ BODY_FROM_OPTICAL.T)
+    way = as_position(-turned @ pose.translation + 0.0)
+    return Motion(MotionSource.TWO_VIEW, *angles, way, confidence=share)
 
 
 _CANDIDATES = np.radians(np.arange(45.0, 126.0, 1.0))  # [rad]

@@ -15,7 +15,12 @@ from embodied_r_ros.common.untrusted import as_label
 from embodied_r_ros.core.perception.coloured_objects import ColouredObject, dominant_colour
 from embodied_r_ros.core.perception.trust import against, together
 from embodied_r_ros.core.types.deltas import ItemStatus
-from embodied_r_ros.core.types.geometry import direction_of_vector, rays_of_pixels, wrap_angle_rad
+from embodied_r_ros.core.types.geometry import (
+    as_position,
+    direction_of_vector,
+    rays_of_pixels,
+    wrap_angle_rad,
+)
 from embodied_r_ros.core.types.vocabulary import COLOUR_WORDS, family_of, is_unnamed
 import numpy as np
 
@@ -262,7 +267,6 @@ def _thing(detection: Detection, intrinsics: Intrinsics) -> ColouredObject:
     rays = rays_of_pixels(intrinsics, points - 0.5)
     (first, _), (last, _), (_, upper), (_, lower), _ = map(direction_of_vector, rays)
     bearing, elevation = direction_of_vector(rays[4])
-    x, y, z = (float(value) for value in rays[3])
     cut_below = bottom > height - _EDGE_PX
     at_edge = left < _EDGE_PX or top < _EDGE_PX or right > width - _EDGE_PX or cut_below
     return ColouredObject(
@@ -272,7 +276,7 @@ def _thing(detection: Detection, intrinsics: Intrinsics) -> ColouredObject:
         elevation,
         abs(first - last),
         abs(upper - lower),
-        (x, y, z),
+        as_position(rays[3]),
         at_edge,
         cut_below,
         detection.score,

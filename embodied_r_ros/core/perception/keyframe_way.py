@@ -33,7 +33,6 @@ from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
     places_of_pixels,
     Pose,
-    quaternion_from_matrix,
     rotation_from_ypr,
 )
 import numpy as np
@@ -456,5 +455,4 @@ def _step_of(motion: Motion) -> ViewPose | None:
 def _link(pose: ViewPose, factor: float, frame_id: str) -> Pose:
     """Pose of the camera link, where the pose of a view is in the optical axes of a first one."""
     turned = BODY_FROM_OPTICAL @ pose.rotation.T
-    x, y, z = (factor * float(value) for value in -turned @ pose.translation)
-    return Pose((x, y, z), quaternion_from_matrix(turned @ BODY_FROM_OPTICAL.T), frame_id)
+    return Pose.of(turned @ BODY_FROM_OPTICAL.T, factor * (-turned @ pose.translation), frame_id)

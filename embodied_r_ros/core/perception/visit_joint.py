@@ -27,7 +27,6 @@ from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
     places_of_pixels,
     Pose,
-    quaternion_from_matrix,
 )
 import numpy as np
 
@@ -114,9 +113,8 @@ class Joint:
 
     def pose(self, pose: Pose) -> Pose:
         """A pose of the second visit in the frame of the first."""
-        x, y, z = (float(v) for v in self.rotation @ np.asarray(pose.position) + self.translation)
-        turn = quaternion_from_matrix(self.rotation @ pose.rotation())
-        return Pose((x, y, z), turn, self.frame_id)
+        place = self.rotation @ np.asarray(pose.position) + self.translation
+        return Pose.of(self.rotation @ pose.rotation(), place, self.frame_id)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ what a keyframe should show and does not, a map learns that a thing is gone.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 import math
 from typing import Any, TYPE_CHECKING
@@ -17,11 +17,11 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.core.scene.map_scale import NOMINAL_M
 from embodied_r_ros.core.types.deltas import DeltaKind, MotionSource, ScaleSource
 from embodied_r_ros.core.types.geometry import (
+    as_position,
     BODY_FROM_OPTICAL,
     NS_PER_S,
     pixels_of_points,
     Pose,
-    quaternion_from_matrix,
     rotation_from_ypr,
 )
 from embodied_r_ros.core.types.landmarks import LARGEST_M
@@ -158,8 +158,7 @@ class CameraTrack:
             KeyError, TypeError, ValueError: It is none.
         """
         if value['pose'] is not None:
-            x, y, z, *turn = (float(number) for number in value['pose'])
-            qx, qy, qz, qw = turn
+            x, y, z, qx, qy, qz, qw = (float(number) for number in value['pose'])
             self._pose = Pose((x, y, z), (qx, qy, qz, qw), str(value['frame_id']))
             self._is_restored = True
             if not _is_sound(self._pose):
@@ -192,9 +191,8 @@ def _step(motion: Motion) -> Pose | None:
     is_relative = motion.scale is ScaleSource.RELATIVE
     if any(motion.translation) and not motion.is_metric and not is_relative:
         return None
-    turn = quaternion_from_matrix(rotation_from_ypr(*turns))
-    x, y, z = (value * (NOMINAL_M if is_relative else 1.0) for value in motion.translation)
-    return replace(_LEVEL, position=(x, y, z), orientation=turn)
+    way = (value * (NOMINAL_M if is_relative else 1.0) for value in motion.translation)
+    return Pose.of(rotation_from_ypr(*turns), way, START_FRAME)
 
 
 def _scale(motion: Motion) -> ScaleSource:
@@ -338,7 +336,7 @@ class Sight:
             return _shares_by(self._intrinsics, in_body)
         if self._lens is None:
             return None
-        x, y, z = (float(value) for value in in_body)
+        x, y, z = as_position(in_body)
         return 0.5 - self._lens[0] * y / x, 0.5 - self._lens[1] * z / x
 
     def _by_depth(self, u: float, v: float, ahead_m: float, extent_m: float) -> PlaceSight:

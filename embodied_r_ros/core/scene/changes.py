@@ -19,7 +19,7 @@ from embodied_r_ros.core.scene.landmark_map import LandmarkMap
 from embodied_r_ros.core.scene.map_part import same_places
 from embodied_r_ros.core.scene.sightings import LabelParts
 from embodied_r_ros.core.types.deltas import ItemStatus
-from embodied_r_ros.core.types.geometry import vector_of_direction
+from embodied_r_ros.core.types.geometry import as_position, vector_of_direction
 from embodied_r_ros.core.types.landmarks import LandmarkStatus
 import numpy as np
 
@@ -191,8 +191,7 @@ def _away(
     """What is said of a landmark of the first visit that the second has not; None: nothing."""
     kinds = ChangeKind.NOT_LOOKED_AT, ChangeKind.GONE
     made = _change(kinds, old, after, new)
-    x, y, z = map(float, old.position)
-    return made and replace(made, before=(x, y, z))
+    return made and replace(made, before=as_position(old.position))
 
 
 def _fresh(
@@ -201,8 +200,7 @@ def _fresh(
     """What is said of a landmark of the second visit that the first has not; None: nothing."""
     kinds = ChangeKind.NEW_PLACE, ChangeKind.APPEARED
     made = _change(kinds, new, before, old)
-    x, y, z = map(float, new.position)
-    return made and replace(made, after=(x, y, z))
+    return made and replace(made, after=as_position(new.position))
 
 
 def _change(

@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.core.scene.sightings import fused_place, LabelParts, Sighting
+from embodied_r_ros.core.types.geometry import as_position
 from embodied_r_ros.core.types.landmarks import Landmark, LandmarkStatus
 from embodied_r_ros.core.types.vocabulary import item_label
 import numpy as np
@@ -223,11 +224,10 @@ class LandmarkRecord:
 
     def landmark(self, factor: float = 1.0) -> Landmark:
         """The landmark as others get it, with lengths times a factor."""
-        x, y, z = (factor * float(value) for value in self.position)
         wide, high = (factor * side for side in self.size or (math.nan, math.nan))
         return Landmark(
             self.name,
-            (x, y, z),
+            as_position(factor * self.position),
             self.id,
             (wide, wide, high) if self.size else None,
             self.first_seen_ns,

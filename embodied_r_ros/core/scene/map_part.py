@@ -17,7 +17,7 @@ from embodied_r_ros.core.scene.landmark_record import LandmarkRecord
 from embodied_r_ros.core.scene.map_scale import MapScale, relative_scale
 from embodied_r_ros.core.scene.sightings import fused_place, ItemSighting
 from embodied_r_ros.core.types.deltas import Item, ScaleSource
-from embodied_r_ros.core.types.geometry import rays_of_pixels, yaw_pitch_roll
+from embodied_r_ros.core.types.geometry import as_position, rays_of_pixels, yaw_pitch_roll
 from embodied_r_ros.core.types.landmarks import LandmarkStatus, PathPoint
 import numpy as np
 
@@ -477,10 +477,7 @@ class MapPart:
         Raises:
             KeyError, TypeError, ValueError: A field is missing or has the wrong type.
         """
-        path = []
-        for stamp_ns, position, yaw_rad in value['path']:
-            x, y, z = (float(number) for number in position)
-            path.append(PathPoint(int(stamp_ns), (x, y, z), float(yaw_rad)))
+        path = [PathPoint(int(ns), as_position(at), float(yaw)) for ns, at, yaw in value['path']]
         plan = FloorPlan()
         plan.restore(value['plan'])
         return cls(

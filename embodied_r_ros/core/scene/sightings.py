@@ -14,7 +14,7 @@ import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.core.types.deltas import Item, ScaleSource
-from embodied_r_ros.core.types.geometry import vector_of_direction
+from embodied_r_ros.core.types.geometry import as_position, vector_of_direction
 from embodied_r_ros.core.types.vocabulary import class_of, COLOURS, family_of, SHAPES
 import numpy as np
 
@@ -151,9 +151,7 @@ class Sighting:
             key: unknown[key] if content is None and key in unknown else content
             for key, content in value.items()
         }
-        for key in ('origin', 'ray'):
-            x, y, z = (float(number) for number in fields[key])
-            fields[key] = (x, y, z)
+        fields |= {key: as_position(fields[key]) for key in ('origin', 'ray')}
         return cls(**fields)
 
 
@@ -171,7 +169,7 @@ def sighting_of(item: Item, pose: Pose, stamp_ns: int, keyframe_id: int) -> Sigh
     """An item as seen from a pose of the camera link; None: its direction is not known."""
     if not all(map(math.isfinite, (item.bearing_rad, item.elevation_rad))):
         return None
-    x, y, z = pose.rotation() @ vector_of_direction(item.bearing_rad, item.elevation_rad)
+    ray = pose.rotation() @ vector_of_direction(item.bearing_rad, item.elevation_rad)
     far = item.distance_m
     least, share = _ALONG.get(item.scale, _ALONG[ScaleSource.UNKNOWN])
     along_m = least + share * far if math.isfinite(far) else math.inf
@@ -182,7 +180,7 @@ def sighting_of(item: Item, pose: Pose, stamp_ns: int, keyframe_id: int) -> Sigh
         stamp_ns,
         keyframe_id,
         pose.position,
-        (float(x), float(y), float(z)),
+        as_position(ray),
         far,
         along_m,
         max(along_m, _NEARER_SHARE * far) if may_stand_higher else along_m,

@@ -36,7 +36,12 @@ from embodied_r_ros.core.scene.names import Name, resolve
 from embodied_r_ros.core.scene.sightings import LabelParts
 from embodied_r_ros.core.scene.track import ItemSight, sights_of, Stand, stands_of
 from embodied_r_ros.core.types.deltas import ItemStatus, parse_action, ScaleSource, STATIONARY
-from embodied_r_ros.core.types.geometry import NS_PER_S, wrap_angle_rad, yaw_pitch_roll
+from embodied_r_ros.core.types.geometry import (
+    as_position,
+    NS_PER_S,
+    wrap_angle_rad,
+    yaw_pitch_roll,
+)
 from embodied_r_ros.core.types.landmarks import (
     Landmark,
     LandmarkStatus,
@@ -309,7 +314,7 @@ class Scene:
             return ()
         stands = list(self._stands.values())
         return tuple(
-            PathPoint(each.stamp_ns, _tuple(each.position), yaw_pitch_roll(each.rotation)[0])
+            PathPoint(each.stamp_ns, as_position(each.position), yaw_pitch_roll(each.rotation)[0])
             for each in stands
             if each.parts == stands[-1].parts
         )
@@ -418,7 +423,7 @@ class Scene:
         parts = self._last_stand.parts if self._last_stand else None
         for sight in reversed(group):
             if sight.stand and sight.stand.parts == parts and sight.position is not None:
-                return _tuple(sight.position)
+                return as_position(sight.position)
         return None
 
     @property
@@ -1576,11 +1581,6 @@ def _is_of_views(landmark: Landmark) -> bool:
     """Whether a size is of views alone, by which a thing is as long as it is wide."""
     size = landmark.size
     return bool(landmark.keyframe_ids) and size is not None and size[0] == size[1]
-
-
-def _tuple(vector: Any) -> Position:
-    x, y, z = (float(value) for value in vector)
-    return x, y, z
 
 
 def _at(thing: Thing) -> Position:

@@ -11,6 +11,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.types.geometry import (
+    as_position,
     rotation_from_ypr,
     vector_of_direction,
     yaw_pitch_roll,
@@ -102,8 +103,7 @@ class Motion:
     def way(self) -> tuple[float, float, float]:
         """The translation [m], or where there are no metres its direction, of length 1 or 0."""
         length = 1.0 if self.is_metric else math.hypot(*self.translation) or 1.0
-        x, y, z = (value / length for value in self.translation)
-        return x, y, z
+        return as_position(value / length for value in self.translation)
 
 
 # Of a camera that stands, whatever its lens.
@@ -146,8 +146,9 @@ class Item:
         """The middle in the axes of the camera link [m]; None: distance or direction unknown."""
         if not all(map(math.isfinite, (self.bearing_rad, self.elevation_rad, self.distance_m))):
             return None
-        x, y, z = self.distance_m * vector_of_direction(self.bearing_rad, self.elevation_rad)
-        return float(x), float(y), float(z)
+        return as_position(
+            self.distance_m * vector_of_direction(self.bearing_rad, self.elevation_rad)
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; unknown numbers are left out, known ones rounded to 0.0001."""
@@ -501,8 +502,7 @@ def net_motion(actions: Iterable[str]) -> NetMotion:
         )
     turn, tilt, roll = map(math.degrees, yaw_pitch_roll(rotation))
     turn += 360 * round((turned_deg - turn) / 360)
-    x, y, z = map(float, position)
-    return NetMotion(x, y, z, turn, tilt, roll, tuple(unmeasured), unknown)
+    return NetMotion(*as_position(position), turn, tilt, roll, tuple(unmeasured), unknown)
 
 
 def compose_actions(actions: Iterable[str]) -> str:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 import math
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 import cv2
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -31,9 +31,14 @@ BODY_FROM_OPTICAL.setflags(write=False)
 class Pose:
     """Pose of a body in a named fixed frame."""
 
-    position: tuple[float, float, float]  # [m]
-    orientation: tuple[float, float, float, float]  # quaternion x, y, z, w
+    position: Position  # [m]
+    orientation: Orientation
     frame_id: str  # the fixed frame
+
+    @classmethod
+    def of(cls, rotation: NDArray[np.float64], place: Iterable[Any], frame_id: str) -> Pose:
+        """The pose of a rotation matrix (3, 3) and a place (3,) [m]."""
+        return cls(as_position(place), quaternion_from_matrix(rotation), frame_id)
 
     def rotation(self) -> NDArray[np.float64]:
         """Rotation matrix of the body in the fixed frame. Shape (3, 3)."""
@@ -84,6 +89,16 @@ class Intrinsics:
         """Assume square pixels, a centred axis and the given horizontal field of view [rad]."""
         f = width / 2 / math.tan(horizontal_fov_rad / 2)
         return cls(width, height, f, f, (width - 1) / 2, (height - 1) / 2)
+
+
+def as_position(values: Iterable[Any]) -> Position:
+    """Three numbers as a position, or another vector.
+
+    Raises:
+        TypeError, ValueError: They are none.
+    """
+    x, y, z = (float(value) for value in values)
+    return x, y, z
 
 
 def matrix_from_quaternion(q: tuple[float, float, float, float]) -> NDArray[np.float64]:
@@ -210,7 +225,7 @@ def pixels_of_points(intrinsics: Intrinsics, points: NDArray[np.float64]) -> NDA
 
 def direction_of_vector(vector: NDArray[np.float64]) -> tuple[float, float]:
     """Bearing and elevation [rad] of a vector in body axes. Shape (3,)."""
-    x, y, z = (float(value) for value in vector)
+    x, y, z = as_position(vector)
     return math.atan2(y, x), math.atan2(z, math.hypot(x, y))
 
 

@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.core.types.geometry import (
+    as_position,
     BODY_FROM_OPTICAL,
     Pose,
     quaternion_from_matrix,
@@ -44,9 +45,8 @@ def interpolate(earlier: Pose, later: Pose, share: float) -> Pose:
         msg = f'poses are in two frames, {earlier.frame_id!r} and {later.frame_id!r}'
         raise ValueError(msg)
     p0, p1 = np.asarray(earlier.position), np.asarray(later.position)
-    x, y, z = (float(value) for value in p0 + share * (p1 - p0))
     orientation = _slerp(earlier.orientation, later.orientation, share)
-    return Pose((x, y, z), orientation, earlier.frame_id)
+    return Pose(as_position(p0 + share * (p1 - p0)), orientation, earlier.frame_id)
 
 
 def mounted_pose(
@@ -62,8 +62,7 @@ def mounted_pose(
     if not any((*xyz, *rpy)):
         return base
     roll, pitch, yaw = rpy
-    orientation = quaternion_from_matrix(rotation_from_ypr(yaw, pitch, roll))
-    return compose_poses(base, Pose(xyz, orientation, ''))
+    return compose_poses(base, Pose.of(rotation_from_ypr(yaw, pitch, roll), xyz, ''))
 
 
 def compose_poses(base: Pose, link: Pose) -> Pose:
@@ -75,9 +74,7 @@ def compose_poses(base: Pose, link: Pose) -> Pose:
     """
     rotation = base.rotation()
     place = np.asarray(base.position) + rotation @ np.asarray(link.position)
-    x, y, z = (float(value) for value in place)
-    orientation = quaternion_from_matrix(rotation @ link.rotation())
-    return replace(base, position=(x, y, z), orientation=orientation)
+    return Pose.of(rotation @ link.rotation(), place, base.frame_id)
 
 
 class PoseBuffer:
@@ -251,8 +248,7 @@ class TransformTree:
         if isinstance(along, NoPose):
             return along
         place, turn = along
-        x, y, z = (float(value) for value in place)
-        return Pose((x, y, z), quaternion_from_matrix(turn), self._parents[chain[-1]])
+        return Pose.of(turn, place, self._parents[chain[-1]])
 
     def reaches_between(self, fixed: str, frame: str, stamp_ns: int) -> bool:
         """Tell whether all that moves between two frames is known until a stamp."""
@@ -275,8 +271,7 @@ class TransformTree:
             if isinstance(end, NoPose):
                 return end
         (origin, axes), (place, turn) = ends  # type: ignore[misc]
-        x, y, z = (float(value) for value in axes.T @ (place - origin))
-        return Pose((x, y, z), quaternion_from_matrix(axes.T @ turn), _bare(fixed))
+        return Pose.of(axes.T @ turn, axes.T @ (place - origin), _bare(fixed))
 
     def camera_in(self, fixed: str, frame: str, stamp_ns: int) -> Pose | NoPose:
         """Pose of the camera link in any other frame at a stamp, with axes as `camera_at` has.
