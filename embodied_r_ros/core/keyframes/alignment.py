@@ -15,6 +15,8 @@ from embodied_r_ros.core.keyframes.structure import first_structure, fit_structu
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from embodied_r_ros.core.keyframes.structure import Structure
     from numpy.typing import NDArray
 
@@ -376,11 +378,26 @@ def _rigid_offsets(first: View, second: View, structure: Structure) -> NDArray[n
 
 def _bend(offsets: NDArray[np.float32], measured: NDArray[np.bool_]) -> NDArray[np.float32]:
     """Means over measured cells close by, within narrow limits. (rows, columns, 2)."""
-    weight = measured.astype(np.float32)[..., None]
+    mean = _mean_around(offsets, measured, ((_BEND_CELLS, 1.0),), least=0.1)
+    return np.clip(mean, -_MAX_BEND_PX, _MAX_BEND_PX)
+
+
+def _mean_around(
+    offsets: NDArray[np.float32],
+    counts: NDArray[np.bool_],
+    boxes: Sequence[tuple[int, float]],
+    least: float,
+) -> NDArray[np.float32]:
+    """Means of offsets over the cells around each that count, in boxes with weights."""
+    weight = counts.astype(np.float32)[..., None]
     layers = np.concatenate([offsets * weight, weight], axis=-1)
-    near = cv2.blur(layers, (_BEND_CELLS, _BEND_CELLS), borderType=cv2.BORDER_CONSTANT)
-    mean = near[..., :2] / (near[..., 2:] + np.float32(0.1))
-    return np.asarray(np.clip(mean, -_MAX_BEND_PX, _MAX_BEND_PX), np.float32)
+    near = np.asarray(
+        sum(
+            share * cv2.blur(layers, (size, size), borderType=cv2.BORDER_CONSTANT)
+            for size, share in boxes
+        )
+    )
+    return np.asarray(near[..., :2] / (near[..., 2:] + np.float32(least)), np.float32)
 
 
 def alignment_at(first: View, second: View, offsets: NDArray[np.float32]) -> Alignment:
@@ -432,7 +449,7 @@ def _chances(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Chance that each cell is seen, and its area in the second view. Each (rows, columns)."""
     places = cell_centres(*first.size) + alignment.offsets
-    along_x, along_y = _slope(places, 1), _slope(places, 0)
+    along_y, along_x = np.gradient(places, CELL_PX, axis=(0, 1))  # per pixel
     growth = along_x[..., 0] * along_y[..., 1] - along_x[..., 1] * along_y[..., 0]
     there = _inside(second, places)
     if first.fixed_cells is not None:
@@ -456,16 +473,6 @@ def _chances(
     if alignment.structure:
         odds += (_SEEN_ASIDE * alignment.structure.baseline) * ~alignment.comparable
     return np.asarray(there / (1 + np.exp(-odds)), np.float32), growth
-
-
-def _slope(places: NDArray[np.float32], axis: int) -> NDArray[np.float32]:
-    """Change of places from cell to cell, per pixel: mean of both sides, as `np.gradient`."""
-    along = places.swapaxes(0, axis)
-    slope = np.empty_like(along)
-    slope[1:-1] = along[2:] - along[:-2]
-    slope[0], slope[-1] = 2 * (along[1] - along[0]), 2 * (along[-1] - along[-2])
-    slope *= np.float32(1 / (2 * CELL_PX))
-    return slope.swapaxes(0, axis)
 
 
 def roll(first: View, alignment: Alignment) -> float:
@@ -543,14 +550,7 @@ def _continue(first: View, alignment: Alignment) -> NDArray[np.float32]:
     before, moves = centres[trusted][::step], alignment.offsets[trusted][::step]
     homography = _fitted_homography(before, before + moves)
     trend = homography_offsets(first, homography)
-    weight = trusted.astype(np.float32)[..., None]
-    layers = np.concatenate([(alignment.offsets - trend) * weight, weight], axis=-1)
-    total = sum(
-        share * cv2.blur(layers, (size, size), borderType=cv2.BORDER_CONSTANT)
-        for size, share in _SURROUNDINGS
-    )
-    total = np.asarray(total)
-    return np.asarray(trend + total[..., :2] / (total[..., 2:] + 1e-9), np.float32)
+    return trend + _mean_around(alignment.offsets - trend, trusted, _SURROUNDINGS, least=1e-9)
 
 
 def _fitted_homography(

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.core.keyframes.small_matrices import median, rotation_of
+from embodied_r_ros.core.keyframes.small_matrices import median, rotation_of, vector_of
 import numpy as np
 
 if TYPE_CHECKING:
@@ -53,6 +53,10 @@ class ViewPose:
         """This view in the optical axes of an earlier one."""
         rotation = self.rotation @ earlier.rotation.T
         return ViewPose(rotation, self.translation - rotation @ earlier.translation)
+
+    def times(self, share: float) -> ViewPose:
+        """A part or a multiple of a step: its turn and its shift alike."""
+        return ViewPose(rotation_of(share * vector_of(self.rotation)), share * self.translation)
 
     def then(self, later: ViewPose) -> ViewPose:
         """A view in the map that is given in the optical axes of this one; undoes `after`."""
@@ -97,7 +101,7 @@ def refined_pose(
         weights = robust_weights((residuals**2).sum(axis=0), scale)
         flat, weighted = jacobian.reshape(6, -1), (jacobian * weights).reshape(6, -1)
         step = _solved(weighted @ flat.T, -weighted @ residuals.ravel())
-        pose = _moved(pose, step)
+        pose = moved(pose, step)
         if scale == tolerance and np.abs(step).max() < _ENOUGH:
             break
         scale = max(tolerance, scale / 2)
@@ -200,13 +204,13 @@ def refine_together(
     current = _Fit(poses, points, sightings, tolerance)
     for _ in range(_BUNDLE_STEPS):
         steps, shifts = _bundle_step(current.terms, damping)
-        moved = [*poses[:FIXED], *map(_moved, poses[FIXED:], steps)]
-        trial = _Fit(moved, points + shifts, sightings, tolerance)
+        others = [*poses[:FIXED], *map(moved, poses[FIXED:], steps)]
+        trial = _Fit(others, points + shifts, sightings, tolerance)
         if trial.cost > current.cost:
             damping *= 8
             continue
         is_done = current.cost - trial.cost < _LITTLE * current.cost
-        poses, points, current, damping = moved, points + shifts, trial, damping / 4
+        poses, points, current, damping = others, points + shifts, trial, damping / 4
         if is_done:
             break
     return poses, points, current.off
@@ -325,7 +329,7 @@ def _slopes(local: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(local[:, :2] / np.maximum(local[:, 2:], _NEAREST))
 
 
-def _moved(pose: ViewPose, step: NDArray[np.float64]) -> ViewPose:
+def moved(pose: ViewPose, step: NDArray[np.float64]) -> ViewPose:
     """A pose after a small turn and shift in the axes of its view. Shape of the step (6,)."""
     turn = rotation_of(step[:3])
     return ViewPose(turn @ pose.rotation, turn @ pose.translation + step[3:])

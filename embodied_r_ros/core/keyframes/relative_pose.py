@@ -8,6 +8,7 @@ import math
 from typing import TYPE_CHECKING
 
 import cv2
+from embodied_r_ros.core.keyframes.bundle import ViewPose
 import numpy as np
 
 if TYPE_CHECKING:
@@ -26,11 +27,9 @@ _ROTATION_STEPS = 6
 
 
 @dataclass(frozen=True)
-class RelativePose:
-    """How the second view lies to the first."""
+class RelativePose(ViewPose):
+    """How the second view lies to the first, with a translation of unit length or zero."""
 
-    rotation: NDArray[np.float64]  # (3, 3)
-    translation: NDArray[np.float64]  # (3,), unit length or zero
     support: float = 0.0  # matches that agree, each weighted 0..1 by how well
 
 

@@ -9,7 +9,7 @@ the chosen images into `Keyframe` values.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, pairwise
 import math
 from typing import Any, TYPE_CHECKING
@@ -114,15 +114,9 @@ class Evaluation:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; the overlap is rounded to 0.0001."""
-        return {
-            'index': self.index,
-            'stamp_ns': self.stamp_ns,
-            'is_keyframe': self.is_keyframe,
-            'reference_index': self.reference_index,
-            'overlap': None if self.overlap is None else round(self.overlap, 4),
-            'inliers': self.inliers,
-            'reason': self.reason.label if self.reason else None,
-        }
+        overlap = None if self.overlap is None else round(self.overlap, 4)
+        reason = self.reason.label if self.reason else None
+        return {**asdict(self), 'overlap': overlap, 'reason': reason}
 
 
 def reason_of_views(views: TwoView, config: KeyframeConfig) -> KeyframeReason | None:
@@ -153,24 +147,11 @@ class KeyframeSelector:
         self._blank_images = 0  # in a row, up to now
         self._has_shown_something = False  # there was a keyframe with something to see
         self._last_stamp_ns: int | None = None
-        self._is_unchanged = False
-        self._newest_view: View | None = None
-        self._newest_alignment: Alignment | None = None
-
-    @property
-    def is_unchanged(self) -> bool:
-        """Whether the newest image shows what the last keyframe shows, from the same place."""
-        return self._is_unchanged
-
-    @property
-    def newest_view(self) -> View | None:
-        """The newest image, prepared for comparison; None: there is none yet."""
-        return self._newest_view
-
-    @property
-    def newest_alignment(self) -> Alignment | None:
-        """Where the newest image shows the keyframe it was compared with; None: unknown."""
-        return self._newest_alignment
+        # Whether the newest image shows what the last keyframe shows, from the same place.
+        self.is_unchanged = False
+        self.newest_view: View | None = None  # prepared for comparison; None: there is none yet
+        # Where the newest image shows the keyframe it was compared with; None: unknown.
+        self.newest_alignment: Alignment | None = None
 
     @property
     def reference_view(self) -> View | None:
@@ -196,7 +177,7 @@ class KeyframeSelector:
         if image.stamp_ns < last_ns - _CLOCK_JITTER_NS:
             self.counts['resets'] += 1
             self.reset()
-        self._last_stamp_ns, self._newest_view = image.stamp_ns, view
+        self._last_stamp_ns, self.newest_view = image.stamp_ns, view
         self.fixed_parts.update(view, image)
         for each in (view, self.reference_view):
             if each is not None:
@@ -275,9 +256,9 @@ class KeyframeSelector:
         views: TwoView,
         reason: KeyframeReason | None,
     ) -> None:
-        self._newest_alignment = views.alignment
+        self.newest_alignment = views.alignment
         is_near = views.alignment is not None and views.shift < _SAME_SHIFT
-        self._is_unchanged = reason is None and is_near and self._scene.is_same
+        self.is_unchanged = reason is None and is_near and self._scene.is_same
         self.counts['images'] += 1
         self.counts['blank_images'] += self._blank_images > 0
         if views.alignment is not None:

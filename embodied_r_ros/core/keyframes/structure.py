@@ -13,7 +13,8 @@ import math
 from typing import Any, TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.core.keyframes.small_matrices import rotation_of, vector_of
+from embodied_r_ros.core.keyframes.bundle import moved, ViewPose
+from embodied_r_ros.core.keyframes.small_matrices import rotation_of
 import numpy as np
 
 if TYPE_CHECKING:
@@ -42,32 +43,17 @@ _SURROUNDINGS = ((3, 1.0), (9, 1e-1), (31, 1e-3))
 
 
 @dataclass(frozen=True)
-class RigidMotion:
-    """From the axes of a first camera to those of a second; optical axes."""
-
-    rotation: NDArray[np.float64]  # (3, 3)
-    translation: NDArray[np.float64]  # (3,), of the first camera, in the second one's axes
-
-    def extrapolated(self, before: RigidMotion) -> RigidMotion:
-        """The next motion, predicted for a camera that keeps its last motion."""
-        turn = self.rotation @ before.rotation.T
-        shift = self.translation - turn @ before.translation
-        turn = rotation_of(_CARRIED_ON * vector_of(turn))
-        return RigidMotion(turn @ self.rotation, turn @ self.translation + _CARRIED_ON * shift)
-
-
-@dataclass(frozen=True)
 class Structure:
     """Where the second camera stands, and how far away each cell of the first view is."""
 
-    motion: RigidMotion
-    motion_before: RigidMotion  # to the image before the second
+    motion: ViewPose  # of the second camera, in the axes of the first
+    motion_before: ViewPose  # to the image before the second
     inverse_depth: NDArray[np.float32]  # (rows, columns), > 0
     information: NDArray[np.float32]  # (rows, columns), on inverse depth [px^2]
 
     def expected(self) -> Structure:
         """What is to be expected of the next image."""
-        motion = self.motion.extrapolated(self.motion_before)
+        motion = self.motion.then(self.motion.after(self.motion_before).times(_CARRIED_ON))
         return replace(self, motion=motion, motion_before=self.motion)
 
     @property
@@ -95,7 +81,7 @@ def rays_through(places: NDArray[np.float32], size: tuple[int, int]) -> NDArray[
 def first_structure(rays: NDArray[np.float32], roll_rad: float) -> Structure:
     """A camera that only rolled, before a plane across the view."""
     ones = np.ones(rays.shape[1:], np.float32)
-    rolled = RigidMotion(rotation_of(np.array([0.0, 0.0, roll_rad])), np.zeros(3))
+    rolled = ViewPose(rotation_of(np.array([0.0, 0.0, roll_rad])), np.zeros(3))
     return Structure(rolled, rolled, ones, np.zeros_like(ones))
 
 
@@ -154,9 +140,7 @@ class _Cells:
     information: NDArray[np.float32]  # (3, N)
 
 
-def _corrected(
-    motion: RigidMotion, cells: _Cells, size: tuple[int, int]
-) -> tuple[RigidMotion, float]:
+def _corrected(motion: ViewPose, cells: _Cells, size: tuple[int, int]) -> tuple[ViewPose, float]:
     """One robust Gauss-Newton step of a motion, and the median error before it [px]."""
     squared = np.float32(_focal_px(size) ** 2)
     (x, y, nearness), z = _seen(cells.rays, cells.inverse_depth, motion)
@@ -177,9 +161,7 @@ def _corrected(
     prior = np.float32(weight.sum() + 1) * _PRIOR
     normal = weighted[0] @ along[0].T + weighted[1] @ along[1].T + prior
     step = np.linalg.solve(normal, weighted[0] @ off_x + weighted[1] @ off_y)
-    turn = rotation_of(step[:3])
-    moved = RigidMotion(turn @ motion.rotation, turn @ motion.translation + step[3:])
-    return moved, math.sqrt(usual)
+    return moved(motion, step), math.sqrt(usual)
 
 
 def _derivatives(
@@ -228,7 +210,7 @@ def _epipolar(
     x: NDArray[np.float32],
     y: NDArray[np.float32],
     nearness: NDArray[np.float32],
-    motion: RigidMotion,
+    motion: ViewPose,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """How slopes move with inverse depth, times what `nearness` is multiplied by."""
     right, down, ahead = map(np.float32, motion.translation.tolist())
@@ -255,7 +237,7 @@ def _smooth(
 
 
 def _seen(
-    rays: NDArray[np.float32], inverse_depth: NDArray[np.float32], motion: RigidMotion
+    rays: NDArray[np.float32], inverse_depth: NDArray[np.float32], motion: ViewPose
 ) -> tuple[tuple[NDArray[np.float32], ...], NDArray[np.float32]]:
     """Slopes x and y in the second view and 1 / z, and z as a share of depth in the first.
 
@@ -273,7 +255,7 @@ def _seen(
 def _project(
     rays: NDArray[np.float32],
     inverse_depth: NDArray[np.float32],
-    motion: RigidMotion,
+    motion: ViewPose,
     size: tuple[int, int],
 ) -> NDArray[np.float32]:
     """Places (rows, columns, 2) [px] in the second view."""

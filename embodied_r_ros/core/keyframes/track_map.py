@@ -196,7 +196,7 @@ class TrackMap:
 
         Without a length, what is seen is taken to be as far away as before. False: no points fit.
         """
-        pose = anchor.pose.then(ViewPose(step.rotation, step.translation))
+        pose = anchor.pose.then(step)
         points, angle = triangulate(
             (anchor.pose.centre, rays(anchor.places[slots]) @ anchor.pose.rotation),
             (pose.centre, rays(self.places[slots]) @ pose.rotation),
