@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.common.untrusted import as_seen
-from embodied_r_ros.core.types.deltas import CANNOT_TELL, compose_actions, DeltaKind, ItemStatus
+from embodied_r_ros.core.types.deltas import compose_actions, ItemStatus
 from embodied_r_ros.core.types.geometry import NS_PER_S
 
 if TYPE_CHECKING:
@@ -68,46 +68,6 @@ class SceneText:
     full: tuple[int, ...] = ()  # positions of the deltas that stand in full
     merged: int = 0  # deltas that stand only merged with others
     omitted: int = 0  # deltas that are left out
-
-
-class SceneMemory:
-    """The deltas seen since the last reset, oldest first. Not thread-safe."""
-
-    def __init__(self, config: MemoryConfig) -> None:
-        self._deltas: deque[SemanticDelta] = deque(maxlen=config.max_deltas)
-        self.dropped = 0
-
-    def add(self, delta: SemanticDelta) -> bool:
-        """Remember a delta; a backward jump of the stamps forgets everything before it.
-
-        Returns:
-            True where the memory was forgotten because time jumped backward.
-        """
-        jumped = bool(self._deltas) and self._jumped_back(delta)
-        if jumped:
-            self.reset()
-        if len(self._deltas) == self._deltas.maxlen:
-            self.dropped += 1
-        self._deltas.append(delta)
-        return jumped
-
-    def _jumped_back(self, delta: SemanticDelta) -> bool:
-        # Cameras are not in step, so only a camera's own stamps show a jump.
-        own = next((d for d in reversed(self._deltas) if d.camera == delta.camera), None)
-        return own is not None and delta.stamp_ns < own.stamp_ns
-
-    def reset(self) -> int:
-        """Forget everything and return how many deltas that were."""
-        forgotten = len(self._deltas)
-        self._deltas.clear()
-        return forgotten
-
-    def deltas(self) -> tuple[SemanticDelta, ...]:
-        """Everything remembered, oldest first."""
-        return tuple(self._deltas)
-
-    def __len__(self) -> int:
-        return len(self._deltas)
 
 
 def estimate_tokens(text: str) -> int:
@@ -168,7 +128,7 @@ class _Lines:
 
     def text(self, index: int) -> str:
         delta = self._deltas[index]
-        action = CANNOT_TELL if delta.kind is DeltaKind.FAILED else delta.action
+        action = delta.told_action
         text = ' '.join(part for part in (f'{action}.' if action else '', delta.change) if part)
         # One delta may not take the whole prompt, whatever a model wrote.
         text = _cut(as_seen(text), self._config.token_budget * 2)
@@ -279,24 +239,18 @@ def _merged_line(deltas: Sequence[SemanticDelta], first: int, last: int, *, seve
     # added to that of another.
     motions = []
     for camera in dict.fromkeys(d.camera for d in run):
-        actions = [replace_failed(d).action for d in run if d.camera == camera]
+        actions = [d.told_action for d in run if d.camera == camera]
         action = compose_actions([action for action in actions if action])
         if action:
             motions.append(f'{as_seen(camera)}: {action}.' if several else f'{action}.')
     return ' '.join(part for part in (head, *motions, sentence) if part)
 
 
-def replace_failed(delta: SemanticDelta) -> SemanticDelta:
-    """Give a failed delta the motion 'cannot tell', as its row has it."""
-    failed = delta.kind is DeltaKind.FAILED
-    return replace(delta, action=CANNOT_TELL) if failed else delta
-
-
 _OVER = 100  # episodes whose late deltas are known as such
 
 
 class LiveMemory:
-    """A scene memory that belongs to the running episode. Thread-safe.
+    """The newest deltas, oldest first: a memory that belongs to the running episode. Thread-safe.
 
     An episode starts with its mark or with its first delta, whichever comes first, and forgets
     what was before. What then still comes from before it is left out and counted. A delta that
@@ -306,7 +260,7 @@ class LiveMemory:
     def __init__(self, config: MemoryConfig) -> None:
         self.left_out = 0  # deltas that came after their episode had been forgotten
         self.resets = 0
-        self._memory = SceneMemory(config)
+        self._deltas: deque[SemanticDelta] = deque(maxlen=config.max_deltas)  # oldest first
         self._seen: dict[str, tuple[int, int]] = {}  # by camera: keyframe, image that shows it
         self._episode_id = ''
         self._start_ns = 0  # of the running episode; 0: not known
@@ -339,7 +293,10 @@ class LiveMemory:
                 self._stopped_id, self._episode_id = self._episode_id, ''
 
     def add(self, delta: SemanticDelta) -> bool:
-        """Remember a delta; False: it is from before the running episode."""
+        """Remember a delta; False: it is from before the running episode.
+
+        A backward jump of the stamps forgets everything before it.
+        """
         with self._lock:
             if delta.episode_id not in {self._episode_id, self._stopped_id}:
                 if self._is_past(delta):
@@ -348,7 +305,12 @@ class LiveMemory:
                 if delta.episode_id:
                     self._start(delta.episode_id)
                     self._start_ns = delta.stamp_ns
-            self.resets += self._memory.add(delta)
+            # Cameras are not in step, so only a camera's own stamps show a jump of time.
+            own = next((d for d in reversed(self._deltas) if d.camera == delta.camera), None)
+            if own is not None and delta.stamp_ns < own.stamp_ns:
+                self._deltas.clear()
+                self.resets += 1
+            self._deltas.append(delta)
             return True
 
     def confirm(self, camera: str, keyframe_ns: int, image_ns: int) -> None:
@@ -364,7 +326,7 @@ class LiveMemory:
     def deltas(self) -> tuple[SemanticDelta, ...]:
         """Everything remembered, oldest first."""
         with self._lock:
-            deltas = self._memory.deltas()
+            deltas = tuple(self._deltas)
             seen = {(camera, stamps[0]): stamps[1] for camera, stamps in self._seen.items()}
         if not seen:
             return deltas
@@ -392,4 +354,6 @@ class LiveMemory:
     def _forget(self) -> int:
         self.resets += 1
         self._seen.clear()
-        return self._memory.reset()
+        forgotten = len(self._deltas)
+        self._deltas.clear()
+        return forgotten
