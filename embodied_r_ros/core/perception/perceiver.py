@@ -73,11 +73,7 @@ def perceive_pair(
     start_ns = time.monotonic_ns()
     if earlier is not None and not _continues(earlier, later):
         earlier = None
-    try:
-        delta = perceiver.perceive(earlier, later)
-    except Exception as error:
-        _log.exception('perceiver failed on keyframe %d', later.id)
-        delta = failed_delta(earlier, later, f'{type(error).__name__}: {error}')
+    delta = _perceive(perceiver, earlier, later)
     latency_ns = time.monotonic_ns() - start_ns
     return replace(delta, skipped=skipped, latency_ns=latency_ns, pose=later.pose)
 
@@ -145,7 +141,7 @@ class FallbackPerceiver:
         self, perceivers: Mapping[Rung, PairPerceiver], config: FallbackConfig | None = None
     ) -> None:
         """Take the perceivers by rung; the best one has the lowest number."""
-        self._fallback = Fallback.by_rung(perceivers, _check, config)
+        self._fallback = Fallback.by_rung(perceivers, lambda each, s: each.check(s), config)
         self._first = self._fallback.steps[0]
         self._stood_in = 0
         self._lock = threading.Lock()
@@ -246,10 +242,6 @@ class _FailedDeltaError(Exception):
     def __init__(self, delta: SemanticDelta) -> None:
         super().__init__(delta.error)
         self.delta = delta
-
-
-def _check(perceiver: PairPerceiver, deadline_s: float) -> None:
-    perceiver.check(deadline_s)
 
 
 def _perceive(

@@ -54,6 +54,9 @@ class ChangeKind(Enum):
     NEW_PLACE = 'not looked at before'  # it is there, at a place that the first visit did not see
 
 
+# Of a thing that one visit alone has: where the other did not look at its place, and where it did.
+_IF_AWAY = ChangeKind.NOT_LOOKED_AT, ChangeKind.GONE
+_IF_NEW = ChangeKind.NEW_PLACE, ChangeKind.APPEARED
 CHANGED = (ChangeKind.APPEARED, ChangeKind.GONE, ChangeKind.MOVED)
 
 
@@ -165,8 +168,8 @@ def changes_between(before: Sequence[SeenKeyframe], after: Sequence[SeenKeyframe
     pairs = same_places(old, new)
     away = [one for n, one in enumerate(old) if n not in {row for row, _ in pairs}]
     fresh = [one for n, one in enumerate(new) if n not in {column for _, column in pairs}]
-    changes = [c for one in away if (c := _away(one, after, new))]
-    changes += [c for one in fresh if (c := _fresh(one, before, old))]
+    changes = [c for one in away if (c := _change(one, after, new, is_away=True))]
+    changes += [c for one in fresh if (c := _change(one, before, old, is_away=False))]
     told = _with_same_elsewhere(changes, [old[row].name for row, _ in pairs])
     ranked = sorted(told, key=lambda one: (list(ChangeKind).index(one.kind), -one.confidence))
     views = tuple(_with_views(each, before, after) for each in ranked)
@@ -185,37 +188,20 @@ def map_of(visits: Iterable[Sequence[SeenKeyframe]]) -> LandmarkMap:
     return landmarks
 
 
-def _away(
-    old: LandmarkRecord, after: Sequence[SeenKeyframe], new: Sequence[LandmarkRecord]
-) -> Change | None:
-    """What is said of a landmark of the first visit that the second has not; None: nothing."""
-    kinds = ChangeKind.NOT_LOOKED_AT, ChangeKind.GONE
-    made = _change(kinds, old, after, new)
-    return made and replace(made, before=as_position(old.position))
-
-
-def _fresh(
-    new: LandmarkRecord, before: Sequence[SeenKeyframe], old: Sequence[LandmarkRecord]
-) -> Change | None:
-    """What is said of a landmark of the second visit that the first has not; None: nothing."""
-    kinds = ChangeKind.NEW_PLACE, ChangeKind.APPEARED
-    made = _change(kinds, new, before, old)
-    return made and replace(made, after=as_position(new.position))
-
-
 def _change(
-    kinds: tuple[ChangeKind, ChangeKind],
     record: LandmarkRecord,
     others: Sequence[SeenKeyframe],
     own: Sequence[LandmarkRecord],
+    *,
+    is_away: bool,
 ) -> Change | None:
     """A landmark that one visit has; None: it is too unsure, or the other visit saw it too.
 
     Args:
-        kinds: What it is where the other visit did not look at its place, and where it did.
         record: The landmark.
         others: Keyframes of the other visit.
         own: Landmarks of that visit.
+        is_away: Whether the first visit has it.
     """
     if not _counts(record) or any(each.shows_alike(record, own) for each in others):
         return None
@@ -228,13 +214,15 @@ def _change(
         if each.view.pose and math.dist(each.view.pose.position, record.position) <= reach_m
     )
     looks = 0 if record.unsure_m > _UNSURE_M else looks
-    kind = kinds[looks >= _LEAST_LOOKS]
+    kind = (_IF_AWAY if is_away else _IF_NEW)[looks >= _LEAST_LOOKS]
     sure = record.confidence * (1 - 0.5**looks if looks else 1)
     known = [one for one in own if _counts(one)]
     is_elsewhere = any(each.shows_unplaced(record.name, known) for each in others)
     if is_elsewhere and looks >= _LEAST_LOOKS:
         kind, sure = ChangeKind.MOVED, _UNSEEN_SHARE * sure  # where the other end is, is not known
-    return Change(kind, record.name, sure, size_m=record.extent_m, looks=looks)
+    place = as_position(record.position)
+    ends: tuple[Position | None, Position | None] = (place, None) if is_away else (None, place)
+    return Change(kind, record.name, sure, *ends, record.extent_m, looks)
 
 
 def _is_mislaid(record: LandmarkRecord, other: LandmarkRecord) -> bool:

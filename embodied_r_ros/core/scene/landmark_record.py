@@ -16,6 +16,8 @@ from embodied_r_ros.core.types.vocabulary import item_label
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from embodied_r_ros.core.scene.sightings import ItemSighting
     from numpy.typing import NDArray
 
@@ -113,12 +115,8 @@ class LandmarkRecord:
         """Take a sighting of it."""
         sighting, label, size = one.sighting, one.label, one.size
         self.observations += 1
-        for votes, word in (
-            (self.names, label.name),
-            (self.colours, label.colour),
-            (self.shapes, label.shape),
-        ):
-            _vote(votes, word)
+        for key, word in zip(_VOTES, (label.name, label.colour, label.shape), strict=True):
+            self._vote(key, [word] if word else [])
         if size:
             sizes = self.most_sizes if sighting.may_be_nearer else self.sizes
             sizes.append([round(float(side), 4) for side in size])
@@ -170,13 +168,7 @@ class LandmarkRecord:
 
     def absorb(self, other: LandmarkRecord) -> None:
         """Take over all of another record of the same thing."""
-        for own, others in (
-            (self.names, other.names),
-            (self.colours, other.colours),
-            (self.shapes, other.shapes),
-        ):
-            own.update(others)
-            _shorten(own)
+        self._take_history(other)
         both = sorted([*self.sightings, *other.sightings], key=lambda s: s.stamp_ns)
         self.sightings = []
         for sighting in both:
@@ -185,10 +177,7 @@ class LandmarkRecord:
         self.most_sizes = [*self.most_sizes, *other.most_sizes][-_SIZES:]
         self.first_seen_ns = min(self.first_seen_ns, other.first_seen_ns)
         self.last_seen_ns = max(self.last_seen_ns, other.last_seen_ns)
-        self.observations += other.observations
-        self.misses_before += other.misses_before
         self.farthest_m = max(self.farthest_m, other.farthest_m)
-        self.confidence_sum += other.confidence_sum
         best = dict(sorted((key, score) for score, key in [*self.keyframes, *other.keyframes]))
         self.keyframes = _best([(score, key) for key, score in best.items()])
         self.apart_from = _union(self.apart_from, other.apart_from)
@@ -197,16 +186,22 @@ class LandmarkRecord:
     def follow(self, older: LandmarkRecord) -> None:
         """Take over the history of a landmark that turns out to have moved here."""
         self.id, self.first_seen_ns = older.id, older.first_seen_ns
-        self.observations += older.observations
-        self.misses_before += older.misses_before
-        self.confidence_sum += older.confidence_sum
-        for own, others in (
-            (self.names, older.names),
-            (self.colours, older.colours),
-            (self.shapes, older.shapes),
-        ):
-            own.update(others)
-            _shorten(own)
+        self._take_history(older)
+
+    def _take_history(self, other: LandmarkRecord) -> None:
+        """Count the sightings of another record as its own, and their votes."""
+        self.observations += other.observations
+        self.misses_before += other.misses_before
+        self.confidence_sum += other.confidence_sum
+        for key in _VOTES:
+            self._vote(key, getattr(other, key))
+
+    def _vote(self, key: str, words: Iterable[str]) -> None:
+        """Add votes; the words with the most votes are kept, and the newest one."""
+        votes: Counter[str] = getattr(self, key)
+        votes.update(words)
+        while len(votes) > _WORDS:
+            del votes[min(list(votes)[:-1], key=lambda word: votes[word])]
 
     def keep_apart(self, other_id: int) -> None:
         """Note that another landmark was seen beside it: they are two."""
@@ -306,18 +301,6 @@ def _median_size(sizes: list[list[float]]) -> tuple[float, float] | None:
         return None
     width, height = (median(side) for side in zip(*sizes, strict=True))
     return width, height
-
-
-def _vote(votes: Counter[str], word: str) -> None:
-    if word:
-        votes[word] += 1
-        _shorten(votes)
-
-
-def _shorten(votes: Counter[str]) -> None:
-    """Keep the words with the most votes, and the newest one."""
-    while len(votes) > _WORDS:
-        del votes[min(list(votes)[:-1], key=lambda word: votes[word])]
 
 
 def _winner(votes: Counter[str], least: float) -> str:
