@@ -30,6 +30,8 @@ FIXED = 1  # poses that a bundle leaves as they are
 _BUNDLE_STEPS = 2
 _LITTLE = 1e-3  # share of the cost that is not worth another step
 _SAMPLES = 60
+FITS = 2.0  # tolerances within which a point fits
+MIN_SHARE = 0.5  # of the points that place a view has to agree
 _MIN_VOTES = 4  # points that agree on the length of a step
 
 
@@ -135,6 +137,22 @@ def sampled_pose(
     return ViewPose(
         rotation_of(np.asarray(turn, np.float64).ravel()), np.asarray(shift, np.float64).ravel()
     )
+
+
+def agreed_pose(
+    points: NDArray[np.float64], places: NDArray[np.float64], tolerance: float, least: int
+) -> tuple[ViewPose, NDArray[np.bool_]] | None:
+    """The pose on which known points and their places agree, as of `refined_pose`.
+
+    Returns:
+        The pose, and which points fit; None: fewer than `least` of them, or than half, do.
+    """
+    start = sampled_pose(points, places, FITS * tolerance)
+    if start is None:
+        return None
+    pose, off = refined_pose(start, points, places, tolerance)
+    fits = off < FITS * tolerance
+    return (pose, fits) if fits.sum() >= least and fits.mean() >= MIN_SHARE else None
 
 
 def length_of_step(
@@ -365,6 +383,25 @@ def triangulate(
     points = 0.5 * (start1 + depth1[:, None] * rays1 + start2 + depth2[:, None] * rays2)
     angle = np.arctan2(np.sqrt(squared), (rays1 * rays2).sum(axis=1))
     return points, np.where((depth1 > 0) & (depth2 > 0), angle, 0.0)
+
+
+def triangulate_between(
+    first: ViewPose,
+    firsts: NDArray[np.float64],
+    second: ViewPose,
+    seconds: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Points by the places (N, 2) at which two views show them.
+
+    Returns:
+        As `triangulate`, and how far each is off in both views. Shape (2, N).
+    """
+    points, angle = triangulate(
+        (first.centre, rays(firsts) @ first.rotation),
+        (second.centre, rays(seconds) @ second.rotation),
+    )
+    off = np.stack([offsets(first, points, firsts), offsets(second, points, seconds)])
+    return points, angle, off
 
 
 def _cross(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -21,6 +21,7 @@ from embodied_r_ros.core.keyframes.bundle import (
     refined_pose,
     Sightings,
     triangulate,
+    triangulate_between,
     turn_between,
     ViewPose,
 )
@@ -197,15 +198,10 @@ class TrackMap:
         Without a length, what is seen is taken to be as far away as before. False: no points fit.
         """
         pose = anchor.pose.then(step)
-        points, angle = triangulate(
-            (anchor.pose.centre, rays(anchor.places[slots]) @ anchor.pose.rotation),
-            (pose.centre, rays(self.places[slots]) @ pose.rotation),
+        points, angle, off = triangulate_between(
+            anchor.pose, anchor.places[slots], pose, self.places[slots]
         )
-        off = np.maximum(
-            offsets(anchor.pose, points, anchor.places[slots]),
-            offsets(pose, points, self.places[slots]),
-        )
-        fits = (angle > _FIRST_PARALLAX_RAD) & (off < 2 * _FITS * self.tolerance)
+        fits = (angle > _FIRST_PARALLAX_RAD) & (off < 2 * _FITS * self.tolerance).all(axis=0)
         if fits.sum() < MIN_KNOWN:
             return False
         start = anchor.pose.centre

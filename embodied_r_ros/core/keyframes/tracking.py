@@ -241,8 +241,6 @@ class MotionTracker:
         ).astype(np.float32)
 
     def _places(self, pixels: NDArray[np.float32]) -> NDArray[np.float64]:
-        if not len(pixels):
-            return np.zeros((0, 2))
         return places_of_pixels(self._camera, np.asarray(pixels, np.float64))
 
     def _locate(self, previous: Anchor, step: ViewPose) -> bool:

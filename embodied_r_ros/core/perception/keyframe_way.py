@@ -15,14 +15,14 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.core.keyframes.bundle import (
+    agreed_pose,
+    FITS,
     length_of_step,
+    MIN_SHARE,
     offsets,
-    rays,
     refine_together,
-    refined_pose,
-    sampled_pose,
     Sightings,
-    triangulate,
+    triangulate_between,
     ViewPose,
 )
 from embodied_r_ros.core.keyframes.relative_pose import relative_pose
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _TOLERANCE = 0.00225  # of the image's width: how far a point may be seen from where it belongs
-_FITS, _FAILS = 2.0, 4.0  # tolerances within which a point fits, and from which it does not
+_FAILS = 4.0  # tolerances from which a point does not fit
 _NEIGHBOURS = 4  # newest keyframes by which the next one is placed
 _BUNDLED, _MOST_BUNDLED = 8, 400  # newest keyframes that are refined together, and their points
 _PARALLAX_RAD = math.radians(1.0)  # between two rays that place a point
-_MIN_PLACED, _MIN_SHARE = 15, 0.5  # points that place a keyframe, and share that has to agree
+_MIN_PLACED = 15  # points that place a keyframe
 _MIN_LENGTH = 8  # points that tell the length of a step whose direction is known
 _MIN_JOINED, _MIN_RATIOS = 30, 12  # the same of a join, and distances that give its ratio
 _RATIO_SPREAD = 0.15  # of those, as a share
@@ -82,9 +82,8 @@ class KeyframeWay:
     def __init__(self) -> None:
         self._shots: list[_Shot] = []  # newest last; older ones are thinned
         self._poses: dict[int, tuple[int, ViewPose]] = {}  # of all, by id: part and pose
-        self._points: NDArray[np.float64] = np.zeros(
-            (0, 3)
-        )  # in the part of the keyframes that show them
+        # In the part of the keyframes that show them.
+        self._points: NDArray[np.float64] = np.zeros((0, 3))
         self._part_of = np.zeros(0, np.intp)  # of each point
         self._part = self._begun = 0  # the part of the newest, and how many there ever were
         self._tolerance = 0.0
@@ -105,9 +104,7 @@ class KeyframeWay:
         """
         self._tolerance = _TOLERANCE * intrinsics.width / intrinsics.fx
         self._matches.clear()
-        places: NDArray[np.float64] = np.zeros((0, 2))
-        if len(features.points):
-            places = places_of_pixels(intrinsics, features.points)
+        places = places_of_pixels(intrinsics, features.points)
         none = np.full(len(places), -1, np.intp)
         shot = _Shot(keyframe_id, self._part, _START, features, places, none)
         if not self._place(shot, motion):
@@ -199,15 +196,10 @@ class KeyframeWay:
         if len(numbers) < least:
             return None
         chosen, points = list(numbers), self._points[list(numbers.values())]
-        places, limit = shot.places[chosen], _FITS * self._tolerance
-        start = sampled_pose(points, places, limit)
-        if start is None:
+        agreed = agreed_pose(points, shot.places[chosen], self._tolerance, least)
+        if agreed is None:
             return None
-        pose, off = refined_pose(start, points, places, self._tolerance)
-        fits = off < limit
-        if fits.sum() < least or fits.mean() < _MIN_SHARE:
-            return None
-        shot.pose = pose
+        shot.pose, fits = agreed
         agreeing = {chosen[i]: numbers[chosen[i]] for i in np.flatnonzero(fits)}
         shot.points[list(agreeing)] = list(agreeing.values())
         return agreeing
@@ -275,8 +267,8 @@ class KeyframeWay:
         if length is None:
             return None
         off = offsets(ViewPose(rotation, length * direction), points, places)
-        fits = off < _FITS * self._tolerance
-        return length if fits.sum() >= _MIN_LENGTH and fits.mean() >= _MIN_SHARE else None
+        fits = off < FITS * self._tolerance
+        return length if fits.sum() >= _MIN_LENGTH and fits.mean() >= MIN_SHARE else None
 
     def _matched(self, other: _Shot, shot: _Shot) -> NDArray[np.intp]:
         if other.id not in self._matches:
@@ -285,7 +277,7 @@ class KeyframeWay:
 
     def _grow(self, shot: _Shot) -> None:
         """Place points that the newest keyframe and earlier ones show, with enough parallax."""
-        limit = _FITS * self._tolerance
+        limit = FITS * self._tolerance
         for other in reversed(self._neighbours(shot.part)[:-1]):
             pairs = self._matched(other, shot)
             pairs = pairs[shot.points[pairs[:, 1]] < 0]
@@ -297,15 +289,10 @@ class KeyframeWay:
             theirs, ours = theirs[~known], ours[~known]
             if not len(theirs):
                 continue
-            points, angle = triangulate(
-                (other.pose.centre, rays(other.places[theirs]) @ other.pose.rotation),
-                (shot.pose.centre, rays(shot.places[ours]) @ shot.pose.rotation),
+            points, angle, off = triangulate_between(
+                other.pose, other.places[theirs], shot.pose, shot.places[ours]
             )
-            off = np.maximum(
-                offsets(other.pose, points, other.places[theirs]),
-                offsets(shot.pose, points, shot.places[ours]),
-            )
-            good = (angle > _PARALLAX_RAD) & (off < limit)
+            good = (angle > _PARALLAX_RAD) & (off < limit).all(axis=0)
             fresh = len(self._points) + np.arange(int(good.sum()))
             self._points = np.concatenate([self._points, points[good]])
             self._part_of = np.concatenate([self._part_of, np.full(len(fresh), shot.part)])
@@ -347,15 +334,10 @@ class KeyframeWay:
         others = [other for other in self._shots[:-1] if other.part != shot.part]
         if not others or (own >= _TRIED_FIRST and own % _TRIED_EVERY):
             return
-        counts = [
-            int((other.points[self._matched(other, shot)[:, 0]] >= 0).sum()) for other in others
-        ]
-        best = int(np.argmax(counts))
-        near = [
-            other
-            for other in others[max(0, best - 2) : best + 3]
-            if other.part == others[best].part
-        ]
+        shown = [other.points[self._matched(other, shot)[:, 0]] >= 0 for other in others]
+        best = int(np.argmax([each.sum() for each in shown]))
+        around = others[max(0, best - 2) : best + 3]
+        near = [other for other in around if other.part == others[best].part]
         there = replace(shot, points=np.full(len(shot.places), -1, np.intp))
         agreeing = self._place_by_points(there, near, _MIN_JOINED)
         if agreeing is None:
@@ -380,11 +362,8 @@ class KeyframeWay:
 
     def _move(self, shot: _Shot, there: _Shot, ratio: float) -> None:
         """Move the part of a keyframe to where it is in another part."""
-        part, before, target = (
-            shot.part,
-            shot.pose,
-            self._part_of[there.points[there.points >= 0]][0],
-        )
+        part, before = shot.part, shot.pose
+        target = int(self._part_of[there.points[there.points >= 0]][0])
 
         def moved(pose: ViewPose) -> ViewPose:
             step = pose.after(before)
@@ -396,12 +375,12 @@ class KeyframeWay:
         self._part_of[own] = target
         for each in self._shots:
             if each.part == part:
-                each.pose, each.part = moved(each.pose), int(target)
+                each.pose, each.part = moved(each.pose), target
         for number, (its, pose) in self._poses.items():
             if its == part:
-                self._poses[number] = int(target), moved(pose)
+                self._poses[number] = target, moved(pose)
         shot.points = np.where(shot.points >= 0, shot.points, there.points)
-        self._part = int(target)
+        self._part = target
         self._ratios = deque((ratio * each for each in self._ratios), maxlen=5)
         self.joins += 1
 

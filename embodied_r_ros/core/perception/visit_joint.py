@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.core.keyframes.bundle import (
-    offsets,
-    rays,
-    refined_pose,
-    sampled_pose,
-    triangulate,
+    agreed_pose,
+    FITS,
+    triangulate_between,
     ViewPose,
 )
 from embodied_r_ros.core.perception.egomotion import Features, match_features
@@ -37,13 +35,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _TOLERANCE = 0.00225  # of the image's width: how far a point may be seen from where it belongs
-_FITS = 2.0  # tolerances within which a point fits
 _PARTNERS = 8  # later keyframes of a visit with which one places its points
 _PARALLAX_RAD = math.radians(1.5)  # between two rays that place a point
 _MOST_KEYFRAMES = 120  # of a visit, evenly chosen, that are compared
 _EVERY = 3  # features of a keyframe by which the most alike ones are found
 _MOST_ALIKE = 5  # keyframes whose points place one
-_MIN_POINTS, _MIN_SHARE = 20, 0.5  # that place a keyframe, and share of them that has to agree
+_MIN_POINTS = 20  # that place a keyframe
 _TILT_RAD = math.radians(6.0)  # between what two visits take for up, at most
 _AGREE_M, _AGREE_RAD = 0.3, math.radians(10.0)
 # Keyframes that agree, and how much of the place they show: one thing may be in many places.
@@ -72,9 +69,7 @@ class VisitKeyframe:
 
     def __post_init__(self) -> None:
         """Compute where the features are, in units of the focal length."""
-        self.places: NDArray[np.float64] = np.zeros((0, 2))
-        if len(self.features.points):
-            self.places = places_of_pixels(self.lens, self.features.points)
+        self.places = places_of_pixels(self.lens, self.features.points)
         self.points = np.full((len(self.places), 3), np.nan)
         turn = (self.pose.rotation() @ BODY_FROM_OPTICAL).T
         self.view = ViewPose(turn, -turn @ np.asarray(self.pose.position))
@@ -194,15 +189,11 @@ def place_points(keyframes: Sequence[VisitKeyframe]) -> None:
             mine, theirs = pairs[~is_known].T
             if not len(mine):
                 continue
-            points, angle = triangulate(
-                (one.view.centre, rays(one.places[mine]) @ one.view.rotation),
-                (other.view.centre, rays(other.places[theirs]) @ other.view.rotation),
+            points, angle, off = triangulate_between(
+                one.view, one.places[mine], other.view, other.places[theirs]
             )
-            off = np.maximum(
-                offsets(one.view, points, one.places[mine]) / one.tolerance,
-                offsets(other.view, points, other.places[theirs]) / other.tolerance,
-            )
-            good = (angle > _PARALLAX_RAD) & (off < _FITS)
+            off /= [[one.tolerance], [other.tolerance]]
+            good = (angle > _PARALLAX_RAD) & (off < FITS).all(axis=0)
             one.points[mine[good]] = other.points[theirs[good]] = points[good]
 
 
@@ -225,13 +216,10 @@ def _placed(
     if len(points) < _MIN_POINTS:
         return None
     known, places = np.array(list(points.values())), shot.places[list(points)]
-    start = sampled_pose(known, places, _FITS * shot.tolerance)
-    if start is None:
+    agreed = agreed_pose(known, places, shot.tolerance, _MIN_POINTS)
+    if agreed is None:
         return None
-    view, off = refined_pose(start, known, places, shot.tolerance)
-    fits = off < _FITS * shot.tolerance
-    if fits.sum() < _MIN_POINTS or fits.mean() < _MIN_SHARE:
-        return None
+    view, fits = agreed
     rotation = view.rotation.T @ shot.view.rotation
     if math.acos(max(-1.0, min(1.0, float(rotation[2, 2])))) > _TILT_RAD:
         return None

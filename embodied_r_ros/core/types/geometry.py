@@ -186,6 +186,8 @@ def places_of_pixels(intrinsics: Intrinsics, pixels: NDArray[np.float64]) -> NDA
         intrinsics: Of the camera, with its distortion.
         pixels: Columns and rows [px]. Shape (N, 2).
     """
+    if not len(pixels):
+        return np.zeros((0, 2))
     k, points = intrinsics.matrix(), np.reshape(pixels, (-1, 1, 2))
     d = np.array(intrinsics.distortion or (0.0,) * 5)
     if intrinsics.is_fisheye:
