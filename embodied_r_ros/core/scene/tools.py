@@ -69,7 +69,7 @@ _IN_VIEW_NS = NS_PER_S // 2  # what was seen so long ago is still in view
 _SIDE_WORDS = {
     'ahead': 'ahead of me', 'left': 'to my left', 'right': 'to my right', 'behind': 'behind me',
 }  # fmt: skip
-_SIDES = {'ahead': 0.0, 'left': 90.0, 'right': -90.0, 'behind': 180.0}
+SIDES = {'ahead': 0.0, 'left': 90.0, 'right': -90.0, 'behind': 180.0}
 _HALF_SIDE_DEG = 50.0
 # Of a map of a camera alone: how far directions may be off, and by which factor one thing has to
 # be nearer than another.
@@ -597,7 +597,7 @@ class Scene:
         every = [thing for thing in self.all_things if not thing.is_gone]
         here = [t for t in every if t.last_ns and self.now_ns - t.last_ns <= _HERE_NS]
         chosen = {'now': now, 'here': here}.get(scope, every)
-        if scope in _SIDES:
+        if scope in SIDES:
             return self._on_side(scope, every)
         if not self.deltas and not self.place:
             return _unknown('things', (scope,), 'nothing was seen yet')
@@ -618,7 +618,7 @@ class Scene:
     def _on_side(self, side: str, things: Sequence[Thing]) -> Result:
         if not self.path:
             return _unknown('things', (side,), 'I do not know where I am')
-        now, middle = self.path[-1], _SIDES[side]
+        now, middle = self.path[-1], SIDES[side]
         placed = [thing for thing in things if thing.position is not None]
         own = [
             t
