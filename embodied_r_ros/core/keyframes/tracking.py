@@ -33,6 +33,7 @@ from embodied_r_ros.core.types.geometry import (
     places_of_pixels,
     yaw_pitch_roll,
 )
+from embodied_r_ros.core.types.images import depth_at
 import numpy as np
 
 if TYPE_CHECKING:
@@ -192,16 +193,8 @@ class MotionTracker:
         """Depth [m] at pixels (N, 2) of the work size, 0: unknown; a function of them."""
         if image.depth is None:
             return lambda pixels: np.zeros(len(pixels))
-        values = image.depth
-        scale = np.divide(values.shape[::-1], (self._camera.width, self._camera.height))
-
-        def sample(pixels: NDArray[np.float32]) -> NDArray[np.float64]:
-            at = ((pixels + 0.5) * scale).astype(int)
-            x, y = np.clip(at, 0, np.array(values.shape[::-1]) - 1).T
-            depth = values[y, x].astype(np.float64)
-            return np.where(np.isfinite(depth) & (depth > 0), depth, 0.0)
-
-        return sample
+        values, size = image.depth, (self._camera.width, self._camera.height)
+        return lambda pixels: depth_at(values, pixels, size)
 
     def _predicted_step(self, since_ns: int) -> ViewPose:
         """The next step, if the camera moves on as it did."""

@@ -26,6 +26,7 @@ from embodied_r_ros.core.types.geometry import (
     places_of_pixels,
     Pose,
 )
+from embodied_r_ros.core.types.images import depth_at
 import numpy as np
 
 if TYPE_CHECKING:
@@ -77,12 +78,8 @@ class VisitKeyframe:
 
     def lift(self, depth: NDArray[np.float32]) -> None:
         """Place features by depth along the optical axis [m], 0 or not finite: unknown. (h, w)."""
-        size = np.array(depth.shape[::-1])
-        scale = size / (self.lens.width, self.lens.height)
-        pixels = np.floor((self.features.points + 0.5) * scale).astype(int)
-        columns, rows = np.clip(pixels, 0, size - 1).T
-        ahead = depth[rows, columns].astype(np.float64)
-        known = np.isfinite(ahead) & (ahead > 0)
+        ahead = depth_at(depth, self.features.points, (self.lens.width, self.lens.height))
+        known = ahead > 0
         local = np.column_stack([self.places, np.ones(len(self.places))])[known]
         moved = local * ahead[known, None] - self.view.translation
         self.points[known] = moved @ self.view.rotation

@@ -348,8 +348,7 @@ def _cell_of(places: NDArray[np.float64]) -> list[tuple[int, int]]:
 
 def _cells(places: NDArray[np.float64]) -> set[tuple[int, int]]:
     """Cells of places (N, 2) [m]."""
-    cells = np.unique(np.floor(places / _CELL_M).astype(np.int64), axis=0)
-    return {(int(x), int(y)) for x, y in cells}
+    return set(_cell_of(places))
 
 
 @dataclass

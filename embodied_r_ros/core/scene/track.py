@@ -87,10 +87,6 @@ def stands_of(deltas: Sequence[SemanticDelta]) -> dict[int, Stand]:
     return stands
 
 
-def _first(index: int, delta: SemanticDelta) -> Stand:
-    return Stand(index, delta.stamp_ns, np.eye(3), np.zeros(3), 0.0, 0.0, 0.0)
-
-
 _STILL_M, _STILL_RAD = 0.05, math.radians(2.5)
 
 
@@ -110,7 +106,7 @@ def _of_pose(index: int, delta: SemanticDelta, last: Stand | None) -> Stand:
 
 def _of_motion(index: int, delta: SemanticDelta, last: Stand | None) -> Stand:
     if last is None:
-        return _first(index, delta)
+        return Stand(index, delta.stamp_ns, np.eye(3), np.zeros(3), 0.0, 0.0, 0.0)
     turn, move = _motion_of(delta)
     rotation = np.eye(3) if turn is None else turn
     offset = np.zeros(3) if move is None else move

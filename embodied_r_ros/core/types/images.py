@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 import math
 import struct
-from typing import Any, TYPE_CHECKING
+from typing import Any, TYPE_CHECKING, TypeVar
 
 import cv2
 from embodied_r_ros.common.errors import ImageError
@@ -86,6 +86,7 @@ class Stretch:
         return np.clip(scaled, 0, 255).astype(np.uint8)
 
 
+Number = TypeVar('Number', np.uint8, np.float32)
 _STRETCH_PERCENTILES = (0.5, 99.5)
 
 
@@ -113,14 +114,16 @@ def encode_image(
     return EncodedImage(data.tobytes(), 'jpeg')
 
 
-def shrink(image: NDArray[np.uint8], max_side_px: int) -> NDArray[np.uint8]:
+def shrink(
+    image: NDArray[Number], max_side_px: int, mode: int = cv2.INTER_AREA
+) -> NDArray[Number]:
     """Scale down so that no side exceeds `max_side_px`; 0, or small enough: the same array."""
     height, width = image.shape[:2]
     if max_side_px <= 0 or max(height, width) <= max_side_px:
         return image
     scale = max_side_px / max(height, width)
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
-    return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
+    return np.asarray(cv2.resize(image, size, interpolation=mode), image.dtype)
 
 
 def within_pixels(image: EncodedImage, pixels: int, quality: int = 90) -> EncodedImage:
@@ -303,6 +306,22 @@ class PackedMask:
 _WHITE = 127  # grey level above which a mask is white
 
 
+def depth_at(
+    depth: NDArray[np.float32], pixels: NDArray[np.floating], size: tuple[int, int]
+) -> NDArray[np.float64]:
+    """Depth [m] at pixels of the same view at another size; 0: unknown. Shape (N,).
+
+    Args:
+        depth: Along the optical axis [m]. Shape (h, w).
+        pixels: Columns and rows (N, 2).
+        size: Width and height of the view that has these pixels.
+    """
+    own = np.array(depth.shape[::-1])
+    columns, rows = np.clip(((pixels + 0.5) * (own / size)).astype(int), 0, own - 1).T
+    ahead = depth[rows, columns].astype(np.float64)
+    return np.where(np.isfinite(ahead) & (ahead > 0), ahead, 0.0)
+
+
 def pack_mask(mask: NDArray[np.bool_]) -> PackedMask:
     """Pack a mask of any size, shape (h, w), for images of its shape."""
     _, data = cv2.imencode('.png', mask.astype(np.uint8) * 255)
@@ -322,11 +341,7 @@ def pack_depth(metres: NDArray[np.float32]) -> PackedDepth:
     if metres.ndim != 2 or not metres.size:
         msg = f'an array of shape {metres.shape} is no depth image: expected (height, width)'
         raise ImageError(msg)
-    scale = _PACKED_SIDE_PX / max(metres.shape)
-    if scale < 1:
-        height, width = metres.shape
-        size = (max(1, round(width * scale)), max(1, round(height * scale)))
-        metres = np.asarray(cv2.resize(metres, size, interpolation=cv2.INTER_NEAREST), np.float32)
+    metres = shrink(metres, _PACKED_SIDE_PX, cv2.INTER_NEAREST)
     known = np.nan_to_num(metres, nan=0.0, posinf=0.0, neginf=0.0) / _DEPTH_UNIT_M
     # What is farther than the packed form can hold is unknown, rather than nearer than it is.
     millimetres = np.where((known > 0) & (known <= _FARTHEST_DEPTH), np.rint(known), 0)

@@ -19,7 +19,7 @@ from embodied_r_ros.core.types.geometry import (
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
@@ -229,9 +229,10 @@ class TransformTree:
     def reaches(self, frame: str, stamp_ns: int) -> bool:
         """Tell whether all that moves between a frame and its fixed frame is known until then."""
         chain = self._chain(_bare(frame))
-        return not isinstance(chain, NoPose) and all(
-            self._moving[name].reaches(stamp_ns) for name in chain if name in self._moving
-        )
+        return not isinstance(chain, NoPose) and self._reach(chain, stamp_ns)
+
+    def _reach(self, frames: Iterable[str], stamp_ns: int) -> bool:
+        return all(self._moving[name].reaches(stamp_ns) for name in frames if name in self._moving)
 
     def camera_at(self, frame: str, stamp_ns: int) -> Pose | NoPose:
         """Pose of the camera link at a stamp, in the fixed frame.
@@ -254,12 +255,7 @@ class TransformTree:
         """Tell whether all that moves between two frames is known until a stamp."""
         fixed = fixed or self._body_of(frame)
         chains = self._between(_bare(fixed), _bare(frame))
-        return not isinstance(chains, NoPose) and all(
-            self._moving[name].reaches(stamp_ns)
-            for chain in chains
-            for name in chain
-            if name in self._moving
-        )
+        return not isinstance(chains, NoPose) and self._reach([*chains[0], *chains[1]], stamp_ns)
 
     def pose_in(self, fixed: str, frame: str, stamp_ns: int) -> Pose | NoPose:
         """Pose of a frame in any other one at a stamp."""
