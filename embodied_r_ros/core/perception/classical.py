@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.perception.coloured_objects import ColouredObject
     from embodied_r_ros.core.perception.egomotion import Features
     from embodied_r_ros.core.types.deltas import Item, SemanticDelta
-    from embodied_r_ros.core.types.images import EncodedImage, PackedMask
+    from embodied_r_ros.core.types.images import EncodedImage
     from embodied_r_ros.core.types.keyframes import Keyframe
     import numpy as np
     from numpy.typing import NDArray
@@ -130,7 +130,9 @@ class ClassicalPerceiver:
         # One image is the later one of a pair, then the earlier one of the next.
         self._image = lru_cache(_CACHED_IMAGES)(_decode)
         self._objects = lru_cache(_CACHED_IMAGES)(self._find_objects)
-        self._features = lru_cache(_CACHED_IMAGES)(self._find_features)
+        self._features = lru_cache(_CACHED_IMAGES)(
+            lambda encoded, fixed_mask: find_features(self._image(encoded), fixed_mask)
+        )
         self._depth = lru_cache(_CACHED_IMAGES)(depth_of)
         self._fields: defaultdict[str, FieldOfView] = defaultdict(FieldOfView)
 
@@ -185,13 +187,12 @@ class ClassicalPerceiver:
             return True
         height, width = self._image(later.image).shape[:2]
         field = self._fields[later.camera]
-        field.learn(
-            self._features(earlier.image, earlier.fixed_mask),
-            self._features(later.image, later.fixed_mask),
-            width,
-            height,
-        )
+        field.learn(*self._both_features(earlier, later), width, height)
         return field.is_settled
+
+    def _both_features(self, earlier: Keyframe, later: Keyframe) -> tuple[Features, Features]:
+        first, second = (self._features(each.image, each.fixed_mask) for each in (earlier, later))
+        return first, second
 
     def _describe(self, delta: SemanticDelta, keyframe: Keyframe) -> SemanticDelta:
         return self._with_items(delta, items_in_view(self.view(keyframe)))
@@ -219,11 +220,8 @@ class ClassicalPerceiver:
         is_sure = known == NO_MOTION or (known and known.source is not MotionSource.FOLLOWED)
         if known and (is_sure or not (later.intrinsics and later.intrinsics.is_fisheye)):
             return known
-        first, second = (
-            self._features(earlier.image, earlier.fixed_mask),
-            self._features(later.image, later.fixed_mask),
-        )
-        motion = motion_from_features(first, second, self._intrinsics(later))
+        both = self._both_features(earlier, later)
+        motion = motion_from_features(*both, self._intrinsics(later))
         if known:
             is_turn = motion.source is MotionSource.TWO_VIEW and not any(motion.translation)
             return motion if is_turn else known
@@ -268,9 +266,6 @@ class ClassicalPerceiver:
         self, encoded: EncodedImage, intrinsics: Intrinsics, orientation: Quaternion
     ) -> tuple[ColouredObject, ...]:
         return tuple(find_objects(self._image(encoded), intrinsics, orientation))
-
-    def _find_features(self, encoded: EncodedImage, fixed_mask: PackedMask | None) -> Features:
-        return find_features(self._image(encoded), fixed_mask)
 
 
 def _objects_named(objects: Sequence[ColouredObject], terms: set[str]) -> Sequence[ColouredObject]:

@@ -3,21 +3,21 @@
 
 from __future__ import annotations
 
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
+from itertools import chain, pairwise
 import logging
 import threading
 import time
 from typing import Any, Protocol, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import DeadlineError, ModelError
+from embodied_r_ros.common.work import done_ahead
 from embodied_r_ros.core.chat.fallback import Fallback, NoReplyError
 from embodied_r_ros.core.types.deltas import DeltaKind, SemanticDelta
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from concurrent.futures import Future
 
     from embodied_r_ros.core.chat.fallback import FallbackConfig, FallbackStep
     from embodied_r_ros.core.types.answers import FocusText
@@ -115,20 +115,10 @@ def perceive_all(
         keyframes: Keyframes of one camera, in order; read only as far as needed.
         in_flight: Pairs perceived at the same time, and keyframes held in memory besides one.
     """
-    pending: deque[Future[SemanticDelta]] = deque()
-    earlier: Keyframe | None = None
-    with ThreadPoolExecutor(in_flight, 'perceive') as pool:
-        try:
-            for keyframe in keyframes:
-                pending.append(pool.submit(perceive_pair, perceiver, earlier, keyframe))
-                earlier = keyframe
-                if len(pending) >= in_flight:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
+    nothing: list[Keyframe | None] = [None]
+    pairs = pairwise(chain(nothing, keyframes))
+    jobs = (partial(perceive_pair, perceiver, a, b) for a, b in pairs if b)
+    return done_ahead(jobs, in_flight - 1, in_flight)
 
 
 class FallbackPerceiver:
