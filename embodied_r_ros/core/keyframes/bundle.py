@@ -256,7 +256,10 @@ class _Fit:
 
     @cached_property
     def terms(self) -> _Terms:
-        """The linear system of a step."""
+        """The linear system of a step: residuals (K, 2, M), derivatives by pose and by point.
+
+        Those have the shapes (K, 6, 2, M) and (K, 3, 2, M); all are times the roots of weights.
+        """
         residuals, by_pose = _linearised(self._local, self._places)
         roots = (self._agreement * self._is_seen)[:, None]  # of Geman and McClure's weights
         residuals *= roots
@@ -265,31 +268,26 @@ class _Fit:
         by_point = (self._rotations.transpose(0, 2, 1) @ by_shift).reshape(
             -1, 3, *by_pose.shape[2:]
         )
-        return _Terms(residuals, by_pose, by_point)
+        return residuals, by_pose, by_point
 
 
-@dataclass(frozen=True)
-class _Terms:
-    """What a bundle minimises: residuals and derivatives, times the roots of their weights."""
-
-    residuals: NDArray[np.float64]  # (K, 2, M)
-    by_pose: NDArray[np.float64]  # (K, 6, 2, M)
-    by_point: NDArray[np.float64]  # (K, 3, 2, M)
+_Terms = tuple['NDArray[np.float64]', 'NDArray[np.float64]', 'NDArray[np.float64]']
 
 
 def _bundle_step(terms: _Terms, damping: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Steps of the poses that may move (K - FIXED, 6), and of the points (M, 3)."""
-    count, many = len(terms.residuals) - FIXED, terms.residuals.shape[2]
-    h_points = np.einsum('kpcm,kqcm->pqm', terms.by_point, terms.by_point)
-    g_points = -np.einsum('kpcm,kcm->pm', terms.by_point, terms.residuals)
+    residuals, by_pose, by_point = terms
+    count, many = len(residuals) - FIXED, residuals.shape[2]
+    h_points = np.einsum('kpcm,kqcm->pqm', by_point, by_point)
+    g_points = -np.einsum('kpcm,kcm->pm', by_point, residuals)
     diagonal = np.einsum('iim->im', h_points)  # a view of it
     diagonal *= 1.0 + damping
     diagonal += 1e-9
     inverse = _inverses(h_points)
-    jp, jq = terms.by_pose[FIXED:], terms.by_point[FIXED:]
+    jp, jq = by_pose[FIXED:], by_point[FIXED:]
     flat = jp.reshape(count, 6, -1)
     h_poses = flat @ flat.transpose(0, 2, 1)
-    g_poses = -(flat @ terms.residuals[FIXED:].reshape(count, -1, 1))
+    g_poses = -(flat @ residuals[FIXED:].reshape(count, -1, 1))
     cross = jp[:, :, None, 0] * jq[:, None, :, 0]
     cross += jp[:, :, None, 1] * jq[:, None, :, 1]  # (K', 6, 3, M)
     half = np.einsum('kpqm,qrm->kprm', cross, inverse).reshape(6 * count, -1)

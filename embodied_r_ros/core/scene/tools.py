@@ -466,7 +466,7 @@ class Scene:
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """All labels, each once."""
-        return tuple(dict.fromkeys(thing.label for thing in self.all_things))
+        return _labels(self.all_things)
 
     @cached_property
     def coverage(self) -> float:
@@ -604,15 +604,15 @@ class Scene:
         if not chosen:
             where = {'now': ' now', 'here': ' in the last seconds'}.get(scope, '')
             return _unknown('things', (scope,), f'I recognised nothing{where}')
+        labels = _labels(chosen)
         told = [_listed([self._describe(thing) for thing in now], 'In view now') if now else '']
         if scope != 'now':
-            counts = [_counted(label, chosen) for label in _by_count(chosen)]
+            counts = [_counted(label, chosen) for label in labels]
             told.append(_listed(counts, 'Seen in all' if scope == 'all' else 'Just now'))
         text = ' '.join(f'{part}.' for part in told if part)
-        labels = tuple(dict.fromkeys(thing.label for thing in chosen))
         return Result(
             'things', (scope,), labels, text=text, evidence=self._evidence(chosen),
-            facts={'now': tuple(dict.fromkeys(thing.label for thing in now))},
+            facts={'now': _labels(now)},
         )  # fmt: skip
 
     def _on_side(self, side: str, things: Sequence[Thing]) -> Result:
@@ -630,7 +630,7 @@ class Scene:
             own += [t for t in things if t.position is None and self._is_in_view(t)]
         if not own:
             return _unknown('things', (side,), f'I know of nothing {_SIDE_WORDS[side]}')
-        labels = tuple(dict.fromkeys(thing.label for thing in own))
+        labels = _labels(own)
         text = f'{side.capitalize()}: {"; ".join(map(self._describe, own))}.'
         return Result('things', (side,), labels, text=text, evidence=self._evidence(own))
 
@@ -1413,7 +1413,7 @@ class Scene:
         _, things = self.named(name, gone=True)
         colours = {LabelParts.of(thing.label).colour for thing in things}
         if len(colours) != 1 or colours == {''}:
-            several = tuple(dict.fromkeys(thing.label for thing in things))
+            several = _labels(things)
             _refuse(
                 f'the colour of the {name} is not known: I have seen {_joined(several)}', several
             )
@@ -1643,8 +1643,9 @@ def _number_of(label: str, things: Sequence[Thing]) -> str:
     return f'{count} {label if count == 1 else plural(label)}'
 
 
-def _by_count(things: Sequence[Thing]) -> list[str]:
-    return list(dict.fromkeys(thing.label for thing in things))
+def _labels(things: Iterable[Thing]) -> tuple[str, ...]:
+    """The labels of things, each once."""
+    return tuple(dict.fromkeys(thing.label for thing in things))
 
 
 def _counted(label: str, things: Sequence[Thing]) -> str:
