@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, groupby
 import math
 import re
 import threading
@@ -108,22 +108,19 @@ def scene_text(
     """
     if not deltas:
         return SceneText('')
-    # A name is worth its tokens only where there are several cameras to tell apart.
-    several = len({delta.camera for delta in deltas}) > 1
-    lines = _Lines(deltas, config, several=several)
+    lines = _Lines(deltas, config)
     if lines.all_fit():
         return SceneText('\n'.join(map(lines.text, range(len(deltas)))), tuple(range(len(deltas))))
-    full = _choose(deltas, lines, terms, config)
-    return _with_runs_merged(deltas, lines, full, config, several=several)
+    return lines.with_runs_merged(lines.choose(terms))
 
 
 class _Lines:
     """The line of each delta in full, written when it is wanted: of a long scene few are."""
 
-    def __init__(
-        self, deltas: Sequence[SemanticDelta], config: MemoryConfig, *, several: bool
-    ) -> None:
-        self._deltas, self._config, self._several = deltas, config, several
+    def __init__(self, deltas: Sequence[SemanticDelta], config: MemoryConfig) -> None:
+        self._deltas, self._config = deltas, config
+        # A name is worth its tokens only where there are several cameras to tell apart.
+        self._several = len({delta.camera for delta in deltas}) > 1
         self._costs: dict[int, int] = {}
 
     def text(self, index: int) -> str:
@@ -133,7 +130,7 @@ class _Lines:
         # One delta may not take the whole prompt, whatever a model wrote.
         text = _cut(as_seen(text), self._config.token_budget * 2)
         camera = f', {as_seen(delta.camera)}' if self._several else ''
-        return f'[{index + 1}] {_seconds(self._deltas, index)} s{camera}: {text}'
+        return f'[{index + 1}] {self._seconds(index)} s{camera}: {text}'
 
     def cost(self, index: int) -> int:
         if index not in self._costs:
@@ -143,6 +140,67 @@ class _Lines:
     def all_fit(self) -> bool:
         sums = accumulate(map(self.cost, range(len(self._deltas))))
         return all(cost <= self._config.token_budget for cost in sums)
+
+    def choose(self, terms: frozenset[str]) -> set[int]:
+        """Deltas that stand in full: the newest, then those about the question; by position."""
+        budget = self._config.token_budget - _MERGED_TOKENS
+        full: set[int] = set()
+        spent = 0
+        for index in reversed(range(len(self._deltas))):
+            if full and spent + self.cost(index) > budget * self._config.recent_share:
+                break
+            full.add(index)
+            spent += self.cost(index)
+        scores = {i: mentions(d, terms) for i, d in enumerate(self._deltas) if i not in full}
+        best = max(scores.values(), default=0)
+        about = [i for i, score in scores.items() if score == best and best > 0]
+        # The first sight and the latest ones say most; each may cut a run in two.
+        for index in [*about[:1], *reversed(about[1:])]:
+            cost = self.cost(index) + _MERGED_TOKENS
+            if spent + cost <= budget:
+                full.add(index)
+                spent += cost
+        return full
+
+    def with_runs_merged(self, full: set[int]) -> SceneText:
+        """The text in which some deltas stand in full, and each run of others as one line."""
+        places = range(len(self._deltas))
+        runs = [list(run) for _, run in groupby(places, lambda i: i if i in full else -1)]
+        texts = [self.text(run[0]) if run[0] in full else self._merged(run) for run in runs]
+        # What is kept fits; only an over-long newest delta can still exceed the budget.
+        omitted = 0
+        while len(texts) > 1 and sum(map(estimate_tokens, texts)) > self._config.token_budget:
+            texts.pop(0)
+            oldest = runs.pop(0)
+            omitted += len(oldest)
+            full -= set(oldest)
+        if omitted:
+            texts.insert(0, f'({omitted} earlier ones are left out)')
+        merged = len(self._deltas) - omitted - len(full)
+        return SceneText('\n'.join(texts), tuple(sorted(full)), merged, omitted)
+
+    def _merged(self, places: Sequence[int]) -> str:
+        """One line for a run: its composed motion, and its labels in order of first sight."""
+        first, last = places[0], places[-1]
+        run = self._deltas[first : last + 1]
+        items = [item for d in run for item in d.items if item.status is not ItemStatus.LEFT]
+        labels = list(dict.fromkeys(item.label for item in items))
+        names = as_seen('; '.join(labels[:_MERGED_ITEMS]))
+        more = f' and {len(labels) - _MERGED_ITEMS} more' if len(labels) > _MERGED_ITEMS else ''
+        head = f'[{first + 1}-{last + 1}] {self._seconds(first)}-{self._seconds(last)} s:'
+        sentence = f'Seen: {names}{more}.' if labels else ''
+        # Cameras of one robot move together, each in its own direction: the motion of one cannot
+        # be added to that of another.
+        motions = []
+        for camera in dict.fromkeys(d.camera for d in run):
+            actions = [d.told_action for d in run if d.camera == camera]
+            action = compose_actions([action for action in actions if action])
+            if action:
+                motions.append(f'{as_seen(camera)}: {action}.' if self._several else f'{action}.')
+        return ' '.join(part for part in (head, *motions, sentence) if part)
+
+    def _seconds(self, index: int) -> str:
+        return f'{(self._deltas[index].stamp_ns - self._deltas[0].stamp_ns) / NS_PER_S:.1f}'
 
 
 def _cut(text: str, limit: int) -> str:
@@ -155,95 +213,6 @@ def _cut(text: str, limit: int) -> str:
         if budget < 0:
             return text[:position] + ' …'
     return text
-
-
-def _seconds(deltas: Sequence[SemanticDelta], index: int) -> str:
-    return f'{(deltas[index].stamp_ns - deltas[0].stamp_ns) / NS_PER_S:.1f}'
-
-
-def _choose(
-    deltas: Sequence[SemanticDelta],
-    lines: _Lines,
-    terms: frozenset[str],
-    config: MemoryConfig,
-) -> set[int]:
-    """Positions of the deltas that stand in full: the newest, then those about the question."""
-    budget = config.token_budget - _MERGED_TOKENS
-    full: set[int] = set()
-    spent = 0
-    for index in range(len(deltas) - 1, -1, -1):
-        if full and spent + lines.cost(index) > budget * config.recent_share:
-            break
-        full.add(index)
-        spent += lines.cost(index)
-    scores = {i: mentions(deltas[i], terms) for i in range(len(deltas)) if i not in full}
-    best = max(scores.values(), default=0)
-    about = [i for i, score in scores.items() if score == best and best > 0]
-    # The first sight and the latest ones say most; each may cut a run in two.
-    for index in [*about[:1], *reversed(about[1:])]:
-        cost = lines.cost(index) + _MERGED_TOKENS
-        if spent + cost <= budget:
-            full.add(index)
-            spent += cost
-    return full
-
-
-def _with_runs_merged(
-    deltas: Sequence[SemanticDelta],
-    lines: _Lines,
-    full: set[int],
-    config: MemoryConfig,
-    *,
-    several: bool,
-) -> SceneText:
-    runs: list[list[int]] = []
-    for index in range(len(deltas)):
-        if index not in full and runs and runs[-1][-1] == index - 1 and index - 1 not in full:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    texts = [
-        (
-            lines.text(run[0])
-            if run[0] in full
-            else _merged_line(deltas, run[0], run[-1], several=several)
-        )
-        for run in runs
-    ]
-    # What is kept fits; only an over-long newest delta can still exceed the budget.
-    omitted = 0
-    while len(texts) > 1 and sum(map(estimate_tokens, texts)) > config.token_budget:
-        texts.pop(0)
-        oldest = runs.pop(0)
-        omitted += len(oldest)
-        full -= set(oldest)
-    if omitted:
-        texts.insert(0, f'({omitted} earlier ones are left out)')
-    merged = len(deltas) - omitted - len(full)
-    return SceneText('\n'.join(texts), tuple(sorted(full)), merged, omitted)
-
-
-def _merged_line(deltas: Sequence[SemanticDelta], first: int, last: int, *, several: bool) -> str:
-    """One line for a run: its composed motion, and its labels in order of first sight."""
-    run = deltas[first : last + 1]
-    labels = list(
-        dict.fromkeys(
-            item.label for d in run for item in d.items if item.status is not ItemStatus.LEFT
-        )
-    )
-    names = as_seen('; '.join(labels[:_MERGED_ITEMS]))
-    more = f' and {len(labels) - _MERGED_ITEMS} more' if len(labels) > _MERGED_ITEMS else ''
-    head = f'[{first + 1}-{last + 1}] {_seconds(deltas, first)}-{_seconds(deltas, last)} s:'
-    sentence = f'Seen: {names}{more}.' if labels else ''
-    # Cameras of one robot move together, each in its own direction: the motion of one cannot be
-    # added to that of another.
-    motions = []
-    for camera in dict.fromkeys(d.camera for d in run):
-        actions = [d.told_action for d in run if d.camera == camera]
-        action = compose_actions([action for action in actions if action])
-        if action:
-            motions.append(f'{as_seen(camera)}: {action}.' if several else f'{action}.')
-    return ' '.join(part for part in (head, *motions, sentence) if part)
 
 
 _OVER = 100  # episodes whose late deltas are known as such
