@@ -11,7 +11,12 @@ from typing import Any, TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.common.errors import ImageError
-from embodied_r_ros.core.keyframes.structure import first_structure, fit_structure, rays_through
+from embodied_r_ros.core.keyframes.structure import (
+    first_structure,
+    fit_structure,
+    MeasuredCells,
+    rays_through,
+)
 import numpy as np
 
 if TYPE_CHECKING:
@@ -361,13 +366,10 @@ def _structure(
     if np.count_nonzero(measured) < _MIN_TRUSTED:
         return None
     rays = cell_rays(*first.size)
-    structure, error_px = fit_structure(
-        expected or first_structure(rays, roll(first, alignment)),
-        rays,
-        cell_centres(*first.size) + alignment.offsets,
-        first.information * measured,
-        second.size,
-    )
+    places = cell_centres(*first.size) + alignment.offsets
+    cells = MeasuredCells(rays, places, first.information * measured, second.size)
+    start = expected or first_structure(rays, roll(first, alignment))
+    structure, error_px = fit_structure(start, cells)
     return structure if error_px < _MAX_ERROR_PX else None
 
 

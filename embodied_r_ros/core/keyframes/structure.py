@@ -69,7 +69,13 @@ class Structure:
 
     def places(self, rays: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.float32]:
         """Where the second view, of a width and height [px], shows each cell. (rows, cols, 2)."""
-        return _project(rays, self.inverse_depth, self.motion, size)
+        (x, y, _), z = _seen(rays, self.inverse_depth, self.motion)
+        places: NDArray[Any] = cv2.merge([x, y])
+        places *= np.float32(_focal_px(size))
+        places += _middle(size)
+        if float(z.min()) <= _NEAREST_Z:
+            places[z <= _NEAREST_Z] = _BEHIND_PX
+        return np.asarray(places, np.float32)
 
 
 def rays_through(places: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.float32]:
@@ -85,36 +91,39 @@ def first_structure(rays: NDArray[np.float32], roll_rad: float) -> Structure:
     return Structure(rolled, rolled, ones, np.zeros_like(ones))
 
 
-def fit_structure(
-    expected: Structure,
-    rays: NDArray[np.float32],
-    measured: NDArray[np.float32],
-    information: NDArray[np.float32],
-    size: tuple[int, int],
-) -> tuple[Structure, float]:
+@dataclass(frozen=True)
+class MeasuredCells:
+    """Where a second view shows the cells of a first one."""
+
+    rays: NDArray[np.float32]  # direction of each cell in the first view. (3, rows, columns)
+    places: NDArray[np.float32]  # of each cell in the second view [px]. (rows, columns, 2)
+    # How well the place is known along x, between, and along y, 0..1 each; 0 where it was not
+    # measured. (3, rows, columns).
+    information: NDArray[np.float32]
+    size: tuple[int, int]  # width and height of the second view [px]
+
+
+def fit_structure(expected: Structure, measured: MeasuredCells) -> tuple[Structure, float]:
     """Correct motion and depth by where cells were measured to be.
 
     Args:
         expected: By the image before, or `first_structure`.
-        rays: Direction of each cell in the first view. (3, rows, columns).
-        measured: Place of each cell in the second view [px]. (rows, columns, 2).
-        information: How well the place is known along x, between, and along y, 0..1 each; 0 where
-            it was not measured. (3, rows, columns).
-        size: Width and height of the second view [px].
+        measured: The cells.
 
     Returns:
         The structure, and the median error of the places that decided the motion [px].
     """
+    information, size = measured.information, measured.size
     is_first, focal = not expected.information.any(), np.float32(_focal_px(size))
     chosen = np.flatnonzero(information[0] + information[2])
     chosen = chosen[:: -(-len(chosen) // _FITTED_CELLS)]
     structure, error_px = expected, 0.0
     for _ in range(2 if is_first else 1):
         cells = _Cells(
-            rays.reshape(3, -1)[:, chosen],
+            measured.rays.reshape(3, -1)[:, chosen],
             structure.inverse_depth.ravel()[chosen],
             structure.information.ravel()[chosen] + np.float32(_NEAR_PLANE),
-            ((measured.reshape(-1, 2)[chosen] - _middle(size)) / focal).T,
+            ((measured.places.reshape(-1, 2)[chosen] - _middle(size)) / focal).T,
             information.reshape(3, -1)[:, chosen],
         )
         motion = structure.motion
@@ -124,7 +133,7 @@ def fit_structure(
                 break
         structure = replace(structure, motion=motion)
         if is_first or error_px > _TINY_ERROR_PX:
-            structure = _fit_depth(structure, rays, measured, information, size)
+            structure = _fit_depth(structure, measured)
     # Nothing is known of how the camera came there.
     return (replace(structure, motion_before=motion) if is_first else structure), error_px
 
@@ -178,21 +187,14 @@ def _derivatives(
     return by_motion
 
 
-def _fit_depth(
-    structure: Structure,
-    rays: NDArray[np.float32],
-    measured: NDArray[np.float32],
-    information: NDArray[np.float32],
-    size: tuple[int, int],
-) -> Structure:
+def _fit_depth(structure: Structure, measured: MeasuredCells) -> Structure:
     """One step of least squares over inverse depth, smooth over the view."""
-    focal, depth = np.float32(_focal_px(size)), structure.inverse_depth
-    (x, y, nearness), z = _seen(rays, depth, structure.motion)
-    off_x, off_y = measured[..., 0] - _middle(size)[0], measured[..., 1] - _middle(size)[1]
-    off_x -= focal * x
-    off_y -= focal * y
+    focal, depth = np.float32(_focal_px(measured.size)), structure.inverse_depth
+    (x, y, nearness), z = _seen(measured.rays, depth, structure.motion)
+    off_x, off_y = np.moveaxis(measured.places - _middle(measured.size), -1, 0)
+    off_x, off_y = off_x - focal * x, off_y - focal * y
     line_x, line_y = _epipolar(x, y, focal * nearness, structure.motion)  # [px]
-    by_x, between, by_y = information
+    by_x, between, by_y = measured.information
     known_x, known_y = by_x * line_x + between * line_y, between * line_x + by_y * line_y
     squares = known_x * line_x + known_y * line_y
     products = known_x * off_x + known_y * off_y
@@ -203,7 +205,9 @@ def _fit_depth(
     remembered = np.float32(_REMEMBERED) * structure.information
     total = weight * squares + remembered
     depths = weight * (products + squares * depth) + remembered * depth
-    return replace(structure, inverse_depth=_smooth(rays, depths, total), information=total)
+    return replace(
+        structure, inverse_depth=_smooth(measured.rays, depths, total), information=total
+    )
 
 
 def _epipolar(
@@ -250,22 +254,6 @@ def _seen(
     x, y, z = points.reshape(rays.shape)
     nearness = 1 / np.maximum(z, np.float32(_NEAREST_Z))
     return (x * nearness, y * nearness, nearness), z
-
-
-def _project(
-    rays: NDArray[np.float32],
-    inverse_depth: NDArray[np.float32],
-    motion: ViewPose,
-    size: tuple[int, int],
-) -> NDArray[np.float32]:
-    """Places (rows, columns, 2) [px] in the second view."""
-    (x, y, _), z = _seen(rays, inverse_depth, motion)
-    places: NDArray[Any] = cv2.merge([x, y])
-    places *= np.float32(_focal_px(size))
-    places += _middle(size)
-    if float(z.min()) <= _NEAREST_Z:
-        places[z <= _NEAREST_Z] = _BEHIND_PX
-    return np.asarray(places, np.float32)
 
 
 def _focal_px(size: tuple[int, int]) -> float:

@@ -11,6 +11,7 @@ from embodied_r_ros.core.keyframes.bundle import ViewPose
 from embodied_r_ros.core.keyframes.structure import (
     first_structure,
     fit_structure,
+    MeasuredCells,
     Structure,
 )
 import numpy as np
@@ -40,7 +41,7 @@ def follow(steps: int, information: NDArray[np.float32], shift: float = 0.0) -> 
     for step in range(1, steps + 1):
         measured = true_structure(step).places(RAYS, SIZE) + np.array([shift, 0], np.float32)
         expected = structure.expected() if step > 1 else structure
-        structure, _ = fit_structure(expected, RAYS, measured, information, SIZE)
+        structure, _ = fit_structure(expected, MeasuredCells(RAYS, measured, information, SIZE))
     return structure
 
 
