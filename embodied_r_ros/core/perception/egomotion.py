@@ -217,9 +217,10 @@ def motion_from_features(earlier: Features, later: Features, intrinsics: Intrins
     pairs = match_features(earlier, later)
     if len(pairs) < _MIN_SUPPORT:
         return UNKNOWN
-    pose = relative_pose(*normalised_matches(earlier, later, pairs, intrinsics))
+    points = earlier.points[pairs[:, 0]], later.points[pairs[:, 1]]
+    pose = relative_pose(*normalised_matches(points, intrinsics))
     if intrinsics.is_fisheye and (pose is None or pose.translation.any()):
-        pose = _turn_of_a_pinhole(earlier, later, pairs, intrinsics, pose) or pose
+        pose = _turn_of_a_pinhole(points, intrinsics, pose) or pose
     if pose is None or pose.support < _MIN_SUPPORT:
         return UNKNOWN
     share = pose.support / len(pairs)
@@ -227,20 +228,14 @@ def motion_from_features(earlier: Features, later: Features, intrinsics: Intrins
 
 
 def _turn_of_a_pinhole(
-    earlier: Features,
-    later: Features,
-    pairs: NDArray[np.intp],
-    intrinsics: Intrinsics,
-    fisheye: RelativePose | None,
+    points: _Matched, intrinsics: Intrinsics, fisheye: RelativePose | None
 ) -> RelativePose | None:
     """The turn of a pinhole that explains more than a fisheye's motion; None: there is none.
 
     Drivers state an equidistant lens for images that they have rectified already. A turn tells:
     seen through the wrong lens, it needs a translation too and explains less.
     """
-    pinhole = relative_pose(
-        *normalised_matches(earlier, later, pairs, replace(intrinsics, distortion=()))
-    )
+    pinhole = relative_pose(*normalised_matches(points, replace(intrinsics, distortion=())))
     least = _PINHOLE_LEAD * (fisheye.support if fisheye else 0.0)
     if pinhole is None or pinhole.translation.any() or pinhole.support < least:
         return None
@@ -251,12 +246,14 @@ def _turn_of_a_pinhole(
     return pinhole
 
 
+_Matched = tuple['NDArray[np.float64]', 'NDArray[np.float64]']  # the same points in two views [px]
+
+
 def normalised_matches(
-    earlier: Features, later: Features, pairs: NDArray[np.intp], intrinsics: Intrinsics
+    points: _Matched, intrinsics: Intrinsics
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Matched points of both views and their tolerance, in units of the focal length."""
-    first = places_of_pixels(intrinsics, earlier.points[pairs[:, 0]])
-    second = places_of_pixels(intrinsics, later.points[pairs[:, 1]])
+    first, second = (places_of_pixels(intrinsics, each) for each in points)
     return first, second, _TOLERANCE * intrinsics.width / intrinsics.fx
 
 
@@ -317,20 +314,18 @@ class FieldOfView:
         pairs = match_features(earlier, later)
         if len(pairs) < _MIN_MATCHES:
             return
-        counts = _count_explained(earlier, later, pairs, (width, height))
+        points = earlier.points[pairs[:, 0]], later.points[pairs[:, 1]]
+        counts = _count_explained(points, (width, height))
         with self._lock:
             self._counts += counts
             self._pairs += 1
             self._fov_rad = self._fov_rad or leading(self._counts)
 
 
-def _count_explained(
-    earlier: Features, later: Features, pairs: NDArray[np.intp], size: tuple[int, int]
-) -> NDArray[np.float64]:
+def _count_explained(points: _Matched, size: tuple[int, int]) -> NDArray[np.float64]:
     """Matches that the best motion explains under each candidate. Shape (C,)."""
     views = [
-        normalised_matches(earlier, later, pairs, Intrinsics.from_fov(*size, float(fov)))
-        for fov in _CANDIDATES
+        normalised_matches(points, Intrinsics.from_fov(*size, float(fov))) for fov in _CANDIDATES
     ]
     rotation = np.array([explained_by_rotation(*view) for view in views])
     general = [explained_in_general(*view) for view in views[::5]]
