@@ -18,7 +18,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from embodied_r_ros.core.types.arrays import Bools, Float64s
 
 _STEPS = 6
 _ENOUGH = 3e-4  # a step that changes a pose by less is the last one
@@ -39,15 +39,15 @@ _MIN_VOTES = 4  # points that agree on the length of a step
 class ViewPose:
     """Where a view is: brings points of the map into its optical axes."""
 
-    rotation: NDArray[np.float64]  # (3, 3)
-    translation: NDArray[np.float64]  # (3,)
+    rotation: Float64s  # (3, 3)
+    translation: Float64s  # (3,)
 
-    def points(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    def points(self, points: Float64s) -> Float64s:
         """Points of the map in the axes of the view. Shape (N, 3)."""
         return np.asarray(points @ self.rotation.T + self.translation)
 
     @property
-    def centre(self) -> NDArray[np.float64]:
+    def centre(self) -> Float64s:
         """Place of the camera in the map. Shape (3,)."""
         return np.asarray(-self.rotation.T @ self.translation)
 
@@ -67,23 +67,20 @@ class ViewPose:
         )
 
 
-def robust_weights(squares: NDArray[np.float64], tolerance: float) -> NDArray[np.float64]:
+def robust_weights(squares: Float64s, tolerance: float) -> Float64s:
     """Weights 0..1 by squared errors: Geman and McClure's, which lets outliers go."""
     return np.asarray(1.0 / (1.0 + squares / tolerance**2) ** 2)
 
 
-def _first_scale(off: NDArray[np.float64], tolerance: float) -> float:
+def _first_scale(off: Float64s, tolerance: float) -> float:
     """How far things may be off a first guess, which may be a bad one."""
     spread = _SPREAD * median(off) if len(off) else 0.0
     return min(_WIDEST, max(tolerance, spread))
 
 
 def refined_pose(
-    start: ViewPose,
-    points: NDArray[np.float64],
-    places: NDArray[np.float64],
-    tolerance: float,
-) -> tuple[ViewPose, NDArray[np.float64]]:
+    start: ViewPose, points: Float64s, places: Float64s, tolerance: float
+) -> tuple[ViewPose, Float64s]:
     """The pose that explains best where known points are seen, from a first guess.
 
     Args:
@@ -110,18 +107,14 @@ def refined_pose(
     return pose, offsets(pose, points, places)
 
 
-def offsets(
-    pose: ViewPose, points: NDArray[np.float64], places: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def offsets(pose: ViewPose, points: Float64s, places: Float64s) -> Float64s:
     """How far points (N, 3) are seen from where a view shows them, at (N, 2). Shape (N,)."""
     local = pose.points(points)
     off = local[:, :2] / np.maximum(local[:, 2:], _NEAREST) - places
     return np.asarray(np.hypot(off[:, 0], off[:, 1]))
 
 
-def sampled_pose(
-    points: NDArray[np.float64], places: NDArray[np.float64], tolerance: float
-) -> ViewPose | None:
+def sampled_pose(points: Float64s, places: Float64s, tolerance: float) -> ViewPose | None:
     """The pose on which most known points (N, 3) and their places (N, 2) agree, by RANSAC."""
     is_solved, turn, shift, _ = cv2.solvePnPRansac(
         points,
@@ -140,8 +133,8 @@ def sampled_pose(
 
 
 def agreed_pose(
-    points: NDArray[np.float64], places: NDArray[np.float64], tolerance: float, least: int
-) -> tuple[ViewPose, NDArray[np.bool_]] | None:
+    points: Float64s, places: Float64s, tolerance: float, least: int
+) -> tuple[ViewPose, Bools] | None:
     """The pose on which known points and their places agree, as of `refined_pose`.
 
     Returns:
@@ -156,11 +149,7 @@ def agreed_pose(
 
 
 def length_of_step(
-    rotation: NDArray[np.float64],
-    direction: NDArray[np.float64],
-    points: NDArray[np.float64],
-    places: NDArray[np.float64],
-    tolerance: float,
+    rotation: Float64s, direction: Float64s, points: Float64s, places: Float64s, tolerance: float
 ) -> float | None:
     """Length of a step whose rotation (3, 3) and direction (3,) are known.
 
@@ -195,16 +184,13 @@ def length_of_step(
 class Sightings:
     """Where K views show M points."""
 
-    places: NDArray[np.float64]  # (K, M, 2)
-    is_seen: NDArray[np.bool_]  # (K, M)
+    places: Float64s  # (K, M, 2)
+    is_seen: Bools  # (K, M)
 
 
 def refine_together(
-    poses: Sequence[ViewPose],
-    points: NDArray[np.float64],
-    sightings: Sightings,
-    tolerance: float,
-) -> tuple[list[ViewPose], NDArray[np.float64], NDArray[np.float64]]:
+    poses: Sequence[ViewPose], points: Float64s, sightings: Sightings, tolerance: float
+) -> tuple[list[ViewPose], Float64s, Float64s]:
     """Move poses and points together to where they explain best what is seen: a bundle.
 
     Levenberg and Marquardt's method; points are eliminated first (Schur's complement).
@@ -238,11 +224,7 @@ class _Fit:
     """How well poses and points explain what is seen; derivatives are computed when asked for."""
 
     def __init__(
-        self,
-        poses: list[ViewPose],
-        points: NDArray[np.float64],
-        sightings: Sightings,
-        tolerance: float,
+        self, poses: list[ViewPose], points: Float64s, sightings: Sightings, tolerance: float
     ) -> None:
         self._rotations = np.array([pose.rotation for pose in poses])
         shifts = np.array([pose.translation for pose in poses])
@@ -271,10 +253,10 @@ class _Fit:
         return residuals, by_pose, by_point
 
 
-_Terms = tuple['NDArray[np.float64]', 'NDArray[np.float64]', 'NDArray[np.float64]']
+_Terms = tuple['Float64s', 'Float64s', 'Float64s']
 
 
-def _bundle_step(terms: _Terms, damping: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _bundle_step(terms: _Terms, damping: float) -> tuple[Float64s, Float64s]:
     """Steps of the poses that may move (K - FIXED, 6), and of the points (M, 3)."""
     residuals, by_pose, by_point = terms
     count, many = len(residuals) - FIXED, residuals.shape[2]
@@ -301,7 +283,7 @@ def _bundle_step(terms: _Terms, damping: float) -> tuple[NDArray[np.float64], ND
     return steps.reshape(count, 6), np.einsum('pqm,qm->mp', inverse, left)
 
 
-def _inverses(matrices: NDArray[np.float64]) -> NDArray[np.float64]:
+def _inverses(matrices: Float64s) -> Float64s:
     """Inverses of symmetric matrices, which stand in the last axis. (3, 3, M)."""
     (a, b, c), (_, d, e), (_, _, f) = matrices
     first, second, third = d * f - e * e, c * e - b * f, b * e - c * d
@@ -314,9 +296,7 @@ def _inverses(matrices: NDArray[np.float64]) -> NDArray[np.float64]:
     return result
 
 
-def _linearised(
-    local: NDArray[np.float64], places: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _linearised(local: Float64s, places: Float64s) -> tuple[Float64s, Float64s]:
     """Residuals (K, 2, M) of points in the axes of views, and their derivatives (K, 6, 2, M).
 
     Those are by a turn (first three) and a shift (last three) of the point in these axes.
@@ -340,18 +320,18 @@ def _linearised(
     return uv - places, jacobian
 
 
-def _slopes(local: NDArray[np.float64]) -> NDArray[np.float64]:
+def _slopes(local: Float64s) -> Float64s:
     """Where views show points in their axes. Shapes (K, 3, M) -> (K, 2, M)."""
     return np.asarray(local[:, :2] / np.maximum(local[:, 2:], _NEAREST))
 
 
-def moved(pose: ViewPose, step: NDArray[np.float64]) -> ViewPose:
+def moved(pose: ViewPose, step: Float64s) -> ViewPose:
     """A pose after a small turn and shift in the axes of its view. Shape of the step (6,)."""
     turn = rotation_of(step[:3])
     return ViewPose(turn @ pose.rotation, turn @ pose.translation + step[3:])
 
 
-def _solved(matrix: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
+def _solved(matrix: Float64s, right: Float64s) -> Float64s:
     """Solution of a linear system, which is changed; what it leaves open stays near zero."""
     trace = max(float(matrix.trace()) / len(matrix), 1e-12)
     matrix.flat[:: len(matrix) + 1] += 1e-9 * trace
@@ -359,9 +339,8 @@ def _solved(matrix: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[
 
 
 def triangulate(
-    first: tuple[NDArray[np.float64], NDArray[np.float64]],
-    second: tuple[NDArray[np.float64], NDArray[np.float64]],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    first: tuple[Float64s, Float64s], second: tuple[Float64s, Float64s]
+) -> tuple[Float64s, Float64s]:
     """Points of the map by the rays of two views that show them: the middle between both.
 
     Args:
@@ -384,11 +363,8 @@ def triangulate(
 
 
 def triangulate_between(
-    first: ViewPose,
-    firsts: NDArray[np.float64],
-    second: ViewPose,
-    seconds: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    first: ViewPose, firsts: Float64s, second: ViewPose, seconds: Float64s
+) -> tuple[Float64s, Float64s, Float64s]:
     """Points by the places (N, 2) at which two views show them.
 
     Returns:
@@ -402,14 +378,14 @@ def triangulate_between(
     return points, angle, off
 
 
-def _cross(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+def _cross(a: Float64s, b: Float64s) -> Float64s:
     """Cross products; that of NumPy is slow for few vectors. Shapes (..., 3)."""
     ax, ay, az = a[..., 0], a[..., 1], a[..., 2]
     bx, by, bz = b[..., 0], b[..., 1], b[..., 2]
     return np.stack([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx], axis=-1)
 
 
-def rays(places: NDArray[np.float64]) -> NDArray[np.float64]:
+def rays(places: Float64s) -> Float64s:
     """Unit vectors in optical axes towards places (N, 2). Shape (N, 3)."""
     ahead = np.ones((len(places), 3))
     ahead[:, :2] = places
@@ -418,11 +394,8 @@ def rays(places: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def turn_between(
-    first: NDArray[np.float64],
-    second: NDArray[np.float64],
-    start: NDArray[np.float64],
-    tolerance: float,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    first: Float64s, second: Float64s, start: Float64s, tolerance: float
+) -> tuple[Float64s, Float64s]:
     """The rotation that explains best how places moved, from a first guess.
 
     Returns:

@@ -13,7 +13,7 @@ from embodied_r_ros.core.keyframes.bundle import ViewPose
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from embodied_r_ros.core.types.arrays import Bools, Float64s
 
 # The estimators of OpenCV expect pixels, and fail on units of the focal length.
 _PIXELS = 300.0
@@ -35,10 +35,7 @@ class RelativePose(ViewPose):
 
 
 def relative_pose(
-    first: NDArray[np.float64],
-    second: NDArray[np.float64],
-    tolerance: float,
-    least_share: float = _TRANSLATION_SHARE,
+    first: Float64s, second: Float64s, tolerance: float, least_share: float = _TRANSLATION_SHARE
 ) -> RelativePose | None:
     """Estimate how two views lie to each other; None: no model, or more than one, explains them.
 
@@ -63,26 +60,20 @@ def relative_pose(
     return best
 
 
-def possible_poses(
-    first: NDArray[np.float64], second: NDArray[np.float64], tolerance: float
-) -> list[RelativePose]:
+def possible_poses(first: Float64s, second: Float64s, tolerance: float) -> list[RelativePose]:
     """Every pose that explains about as much as the best, as in `relative_pose`; best first."""
     still, general = _Matches(first, second, tolerance).models()
     poses = sorted([*general, *([still] if still else [])], key=lambda pose: -pose.support)
     return [pose for pose in poses if pose.support > poses[0].support - _MIN_LEAD]
 
 
-def explained_in_general(
-    first: NDArray[np.float64], second: NDArray[np.float64], tolerance: float
-) -> float:
+def explained_in_general(first: Float64s, second: Float64s, tolerance: float) -> float:
     """Matches that the best motion with a translation explains, as in `relative_pose`."""
     _, general = _Matches(first, second, tolerance).models()
     return general[0].support if general else 0.0
 
 
-def explained_by_rotation(
-    first: NDArray[np.float64], second: NDArray[np.float64], tolerance: float
-) -> float:
+def explained_by_rotation(first: Float64s, second: Float64s, tolerance: float) -> float:
     """Matches that the best pure rotation explains, as in `relative_pose`."""
     matches = _Matches(first, second, tolerance)
     if matches.homography is None:
@@ -93,15 +84,13 @@ def explained_by_rotation(
 class _Matches:
     """Where two views show the same points, as of `relative_pose`."""
 
-    def __init__(
-        self, first: NDArray[np.float64], second: NDArray[np.float64], tolerance: float
-    ) -> None:
+    def __init__(self, first: Float64s, second: Float64s, tolerance: float) -> None:
         self._pixels, self._tolerance = (first * _PIXELS, second * _PIXELS), tolerance
         # Rays through the points. (N, 3).
         self._x1, self._x2 = (np.column_stack([x, np.ones(len(x))]) for x in (first, second))
 
     @cached_property
-    def homography(self) -> NDArray[np.float64] | None:
+    def homography(self) -> Float64s | None:
         """The plane that explains most. Shape (3, 3)."""
         homography, _ = cv2.findHomography(
             *self._pixels, cv2.USAC_MAGSAC, self._tolerance * _PIXELS
@@ -119,7 +108,7 @@ class _Matches:
         rotations = map(self.pure_rotation, starts)
         return max(rotations, key=lambda pose: pose.support, default=None), general
 
-    def pure_rotation(self, start: NDArray[np.float64]) -> RelativePose:
+    def pure_rotation(self, start: Float64s) -> RelativePose:
         """The rotation that explains most, from a first guess (reweighted least squares)."""
         d1, d2 = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (self._x1, self._x2))
         rotation, support = start, 0.0
@@ -134,7 +123,7 @@ class _Matches:
 
     def _candidates(self) -> list[RelativePose]:
         """Every rotation and direction that the essential matrix or the plane allows."""
-        candidates: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
+        candidates: list[tuple[Float64s, Float64s]] = []
         tolerance = self._tolerance * _PIXELS
         essential, _ = cv2.findEssentialMat(
             *self._pixels, _CAMERA, cv2.USAC_MAGSAC, 0.999, tolerance
@@ -164,7 +153,7 @@ class _Matches:
         weights = _weights(sampson) * self._ahead(pose)
         return RelativePose(pose.rotation, pose.translation, float(weights.sum()))
 
-    def _ahead(self, pose: RelativePose) -> NDArray[np.bool_]:
+    def _ahead(self, pose: RelativePose) -> Bools:
         """Whether each point lies ahead of both views, or too far away to tell. Shape (N,)."""
         turned, x2 = self._x1 @ pose.rotation.T, self._x2
         # Midpoint method: depths d1, d2 that bring d1 R x1 + t nearest to d2 x2.
@@ -174,17 +163,17 @@ class _Matches:
         d2 = np.einsum('ij,ij->i', np.cross(turned, pose.translation[None]), normal)
         lengths = np.linalg.norm(turned, axis=1) * np.linalg.norm(x2, axis=1)
         is_far = np.sqrt(squared) < 2 * self._tolerance * lengths
-        ahead: NDArray[np.bool_] = is_far | ((d1 > 0) & (d2 > 0))
+        ahead: Bools = is_far | ((d1 > 0) & (d2 > 0))
         return ahead
 
 
-def _nearest_rotation(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+def _nearest_rotation(matrix: Float64s) -> Float64s:
     """The rotation nearest to a matrix of any scale. Shape (3, 3)."""
     u, _, vt = np.linalg.svd(matrix * np.sign(np.linalg.det(matrix)))
     return np.asarray(u @ vt)
 
 
-def _weights(errors: NDArray[np.float64]) -> NDArray[np.float64]:
+def _weights(errors: Float64s) -> Float64s:
     """Agreement of each match, 1 at no error and 0 from the tolerance on. Shape (N,)."""
     return np.asarray(np.maximum(0.0, 1.0 - errors**2))
 

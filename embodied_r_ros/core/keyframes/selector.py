@@ -39,11 +39,10 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.core.keyframes.alignment import Alignment
     from embodied_r_ros.core.keyframes.tracks import Drift
+    from embodied_r_ros.core.types.arrays import Float32s
     from embodied_r_ros.core.types.deltas import Motion
     from embodied_r_ros.core.types.geometry import Intrinsics
     from embodied_r_ros.core.types.images import EncodedImage, StampedImage
-    import numpy as np
-    from numpy.typing import NDArray
 
 # A clock that goes back by less is jitter between images; by more, it was set or a bag loops.
 _CLOCK_JITTER_NS = 100_000_000
@@ -308,7 +307,7 @@ class Keyframer:
         self._next_id = 1
         self._dropped_images = 0
         # Where the image that was followed last shows the cells of the last keyframe.
-        self._tracked_offsets: NDArray[np.float32] | None = None  # None: unknown
+        self._tracked_offsets: Float32s | None = None  # None: unknown
         self._tracked_ns = 0
         self._has_skipped = False
 

@@ -18,6 +18,7 @@ from embodied_r_ros.core.keyframes.small_matrices import rotation_of
 import numpy as np
 
 if TYPE_CHECKING:
+    from embodied_r_ros.core.types.arrays import Float32s
     from numpy.typing import NDArray
 
 # Focal length as a share of the longer side: 61 degrees. A wrong one bends depth, which is free.
@@ -48,8 +49,8 @@ class Structure:
 
     motion: ViewPose  # of the second camera, in the axes of the first
     motion_before: ViewPose  # to the image before the second
-    inverse_depth: NDArray[np.float32]  # (rows, columns), > 0
-    information: NDArray[np.float32]  # (rows, columns), on inverse depth [px^2]
+    inverse_depth: Float32s  # (rows, columns), > 0
+    information: Float32s  # (rows, columns), on inverse depth [px^2]
 
     def expected(self) -> Structure:
         """What is to be expected of the next image."""
@@ -67,7 +68,7 @@ class Structure:
         rotation = self.motion.rotation
         return math.atan2(rotation[1, 0] - rotation[0, 1], rotation[0, 0] + rotation[1, 1])
 
-    def places(self, rays: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.float32]:
+    def places(self, rays: Float32s, size: tuple[int, int]) -> Float32s:
         """Where the second view, of a width and height [px], shows each cell. (rows, cols, 2)."""
         (x, y, _), z = _seen(rays, self.inverse_depth, self.motion)
         places: NDArray[Any] = cv2.merge([x, y])
@@ -78,13 +79,13 @@ class Structure:
         return np.asarray(places, np.float32)
 
 
-def rays_through(places: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.float32]:
+def rays_through(places: Float32s, size: tuple[int, int]) -> Float32s:
     """Directions (x, y, 1) of places (rows, columns, 2) [px] in a view. (3, rows, columns)."""
     x, y = np.moveaxis((places - _middle(size)) / _focal_px(size), -1, 0)
     return np.stack([x, y, np.ones_like(x)]).astype(np.float32)
 
 
-def first_structure(rays: NDArray[np.float32], roll_rad: float) -> Structure:
+def first_structure(rays: Float32s, roll_rad: float) -> Structure:
     """A camera that only rolled, before a plane across the view."""
     ones = np.ones(rays.shape[1:], np.float32)
     rolled = ViewPose(rotation_of(np.array([0.0, 0.0, roll_rad])), np.zeros(3))
@@ -95,11 +96,11 @@ def first_structure(rays: NDArray[np.float32], roll_rad: float) -> Structure:
 class MeasuredCells:
     """Where a second view shows the cells of a first one."""
 
-    rays: NDArray[np.float32]  # direction of each cell in the first view. (3, rows, columns)
-    places: NDArray[np.float32]  # of each cell in the second view [px]. (rows, columns, 2)
+    rays: Float32s  # direction of each cell in the first view. (3, rows, columns)
+    places: Float32s  # of each cell in the second view [px]. (rows, columns, 2)
     # How well the place is known along x, between, and along y, 0..1 each; 0 where it was not
     # measured. (3, rows, columns).
-    information: NDArray[np.float32]
+    information: Float32s
     size: tuple[int, int]  # width and height of the second view [px]
 
 
@@ -142,11 +143,11 @@ def fit_structure(expected: Structure, measured: MeasuredCells) -> tuple[Structu
 class _Cells:
     """The cells that decide the motion; slopes are places in units of the focal length."""
 
-    rays: NDArray[np.float32]  # (3, N)
-    inverse_depth: NDArray[np.float32]  # (N,)
-    known: NDArray[np.float32]  # information on depth, that of the prior too [px^2]. (N,)
-    measured: NDArray[np.float32]  # slopes. (2, N)
-    information: NDArray[np.float32]  # (3, N)
+    rays: Float32s  # (3, N)
+    inverse_depth: Float32s  # (N,)
+    known: Float32s  # information on depth, that of the prior too [px^2]. (N,)
+    measured: Float32s  # slopes. (2, N)
+    information: Float32s  # (3, N)
 
 
 def _corrected(motion: ViewPose, cells: _Cells, size: tuple[int, int]) -> tuple[ViewPose, float]:
@@ -173,9 +174,7 @@ def _corrected(motion: ViewPose, cells: _Cells, size: tuple[int, int]) -> tuple[
     return moved(motion, step), math.sqrt(usual)
 
 
-def _derivatives(
-    x: NDArray[np.float32], y: NDArray[np.float32], nearness: NDArray[np.float32]
-) -> NDArray[np.float32]:
+def _derivatives(x: Float32s, y: Float32s, nearness: Float32s) -> Float32s:
     """How slopes (N,) change with a turn about x, y and z and with translation. (2, 6, N)."""
     by_motion = np.zeros((2, 6, len(x)), np.float32)
     along_x, along_y = by_motion
@@ -211,19 +210,14 @@ def _fit_depth(structure: Structure, measured: MeasuredCells) -> Structure:
 
 
 def _epipolar(
-    x: NDArray[np.float32],
-    y: NDArray[np.float32],
-    nearness: NDArray[np.float32],
-    motion: ViewPose,
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    x: Float32s, y: Float32s, nearness: Float32s, motion: ViewPose
+) -> tuple[Float32s, Float32s]:
     """How slopes move with inverse depth, times what `nearness` is multiplied by."""
     right, down, ahead = map(np.float32, motion.translation.tolist())
     return (right - x * ahead) * nearness, (down - y * ahead) * nearness
 
 
-def _smooth(
-    rays: NDArray[np.float32], depths: NDArray[np.float32], information: NDArray[np.float32]
-) -> NDArray[np.float32]:
+def _smooth(rays: Float32s, depths: Float32s, information: Float32s) -> Float32s:
     """Inverse depth that follows a plane, and its surroundings where they know better.
 
     Inverse depth is linear over the image of a plane.
@@ -241,8 +235,8 @@ def _smooth(
 
 
 def _seen(
-    rays: NDArray[np.float32], inverse_depth: NDArray[np.float32], motion: ViewPose
-) -> tuple[tuple[NDArray[np.float32], ...], NDArray[np.float32]]:
+    rays: Float32s, inverse_depth: Float32s, motion: ViewPose
+) -> tuple[tuple[Float32s, ...], Float32s]:
     """Slopes x and y in the second view and 1 / z, and z as a share of depth in the first.
 
     Rays are (3, ...), the rest has the shape of inverse depth. What lies behind the camera is
@@ -261,5 +255,5 @@ def _focal_px(size: tuple[int, int]) -> float:
 
 
 @lru_cache(maxsize=8)
-def _middle(size: tuple[int, int]) -> NDArray[np.float32]:
+def _middle(size: tuple[int, int]) -> Float32s:
     return (np.array(size, np.float32) - 1) / np.float32(2)

@@ -31,7 +31,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from embodied_r_ros.core.keyframes.relative_pose import RelativePose
-    from numpy.typing import NDArray
+    from embodied_r_ros.core.types.arrays import Bools, Float64s, Indices
 
 SLOTS = 160
 MIN_KNOWN = 8  # points; fewer do not place a view
@@ -57,8 +57,8 @@ class Anchor:
     """A view that is kept, with what it shows."""
 
     pose: ViewPose
-    places: NDArray[np.float64]  # (SLOTS, 2)
-    is_seen: NDArray[np.bool_]  # (SLOTS,)
+    places: Float64s  # (SLOTS, 2)
+    is_seen: Bools  # (SLOTS,)
 
 
 class TrackMap:
@@ -84,7 +84,7 @@ class TrackMap:
         # How far away is what is seen: the unit of a map without metres, at its beginning.
         self._usual_distance = 1.0
 
-    def add(self, places: NDArray[np.float64], depth_m: NDArray[np.float64]) -> NDArray[np.intp]:
+    def add(self, places: Float64s, depth_m: Float64s) -> Indices:
         """Begin tracks in the newest view, as far as there are slots.
 
         Args:
@@ -126,7 +126,7 @@ class TrackMap:
         x, y = (newest.places[both] - self.places[both]).T
         return median(np.hypot(x, y)) > moved
 
-    def drop(self, slots: NDArray[np.intp]) -> None:
+    def drop(self, slots: Indices) -> None:
         """End tracks."""
         self.is_alive[slots] = False
 
@@ -177,7 +177,7 @@ class TrackMap:
         return step.support if self._step_from(previous, slots, step, length) else None
 
     def _translated(
-        self, first: NDArray[np.float64], second: NDArray[np.float64], least_share: float
+        self, first: Float64s, second: Float64s, least_share: float
     ) -> RelativePose | None:
         """How the camera moved while tracks (N, 2) did; None: it may have turned alone."""
         step = relative_pose(first, second, _STEP_TOLERANCE * self.tolerance, least_share)
@@ -187,11 +187,7 @@ class TrackMap:
         return step if step.support >= least else None
 
     def _step_from(
-        self,
-        anchor: Anchor,
-        slots: NDArray[np.intp],
-        step: RelativePose,
-        length: float | None = None,
+        self, anchor: Anchor, slots: Indices, step: RelativePose, length: float | None = None
     ) -> bool:
         """Place the newest view by a step from another one, and the points that both show.
 
@@ -213,7 +209,7 @@ class TrackMap:
         self.pose = anchor.pose.then(ViewPose(step.rotation, scale * step.translation))
         return True
 
-    def _begin_with(self, anchor: Anchor, slots: NDArray[np.intp], step: RelativePose) -> bool:
+    def _begin_with(self, anchor: Anchor, slots: Indices, step: RelativePose) -> bool:
         if not self._step_from(anchor, slots, step):
             return False
         self.has_points = True
@@ -255,7 +251,7 @@ class TrackMap:
         """How many tracks show a known point."""
         return int((self.is_alive & self.is_known).sum())
 
-    def measure(self, depth_m: NDArray[np.float64]) -> None:
+    def measure(self, depth_m: Float64s) -> None:
         """Give the map the scale of measured depth.
 
         Args:

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.core.keyframes.alignment import View
     from embodied_r_ros.core.keyframes.tracks import Drift
+    from embodied_r_ros.core.types.arrays import Float32s, Float64s, Indices
     from embodied_r_ros.core.types.geometry import Pose
     from embodied_r_ros.core.types.images import StampedImage
-    from numpy.typing import NDArray
 
 _TOLERANCE_PX = 0.8
 _MIN_TRACKS = 10  # with fewer, the camera is lost
@@ -179,7 +179,7 @@ class MotionTracker:
             self._find_tracks(depth)
         self._map.keep_view()
 
-    def _find_tracks(self, depth: Callable[[NDArray[np.float32]], NDArray[np.float64]]) -> None:
+    def _find_tracks(self, depth: Callable[[Float32s], Float64s]) -> None:
         corners = find_corners(self._now, self._pixels[self._map.is_alive])
         places = self._places(corners)
         is_usable = np.abs(places).max(axis=1, initial=0.0) < _WIDEST
@@ -187,9 +187,7 @@ class MotionTracker:
         slots = self._map.add(places, depth(corners))
         self._pixels[slots] = corners[: len(slots)]
 
-    def _depth_of(
-        self, image: StampedImage
-    ) -> Callable[[NDArray[np.float32]], NDArray[np.float64]]:
+    def _depth_of(self, image: StampedImage) -> Callable[[Float32s], Float64s]:
         """Depth [m] at pixels (N, 2) of the work size, 0: unknown; a function of them."""
         if image.depth is None:
             return lambda pixels: np.zeros(len(pixels))
@@ -219,7 +217,7 @@ class MotionTracker:
         self._pixels[slots], self._map.places[slots] = there[is_there], places[is_there]
         return len(slots) >= _MIN_TRACKS
 
-    def _guesses(self, slots: NDArray[np.intp], step: ViewPose) -> NDArray[np.float32]:
+    def _guesses(self, slots: Indices, step: ViewPose) -> Float32s:
         """Where the newest image may show tracks [px]. Shape (N, 2)."""
         rays = np.column_stack([self._map.places[slots], np.ones(len(slots))])
         turned = rays @ step.rotation.T
@@ -233,7 +231,7 @@ class MotionTracker:
             ahead[:, None], np.clip(guesses, -0.2 * size, 1.2 * size), self._pixels[slots]
         ).astype(np.float32)
 
-    def _places(self, pixels: NDArray[np.float32]) -> NDArray[np.float64]:
+    def _places(self, pixels: Float32s) -> Float64s:
         return places_of_pixels(self._camera, np.asarray(pixels, np.float64))
 
     def _locate(self, previous: Anchor, step: ViewPose) -> bool:
@@ -256,7 +254,7 @@ class MotionTracker:
         self._agree('turned', share)
         return True
 
-    def _place_in_map(self, slots: NDArray[np.intp], step: ViewPose) -> bool:
+    def _place_in_map(self, slots: Indices, step: ViewPose) -> bool:
         """Place the newest view by known points; False: too few agree."""
         if len(slots) < MIN_KNOWN:
             return False

@@ -62,11 +62,10 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.core.perception.coloured_objects import ColouredObject
     from embodied_r_ros.core.perception.egomotion import Features
+    from embodied_r_ros.core.types.arrays import UInt8s
     from embodied_r_ros.core.types.deltas import Item, SemanticDelta
     from embodied_r_ros.core.types.images import EncodedImage
     from embodied_r_ros.core.types.keyframes import Keyframe
-    import numpy as np
-    from numpy.typing import NDArray
 
 Quaternion = tuple[float, float, float, float]
 
@@ -279,13 +278,13 @@ def _objects_named(objects: Sequence[ColouredObject], terms: set[str]) -> Sequen
     return [f for f in objects if (f.colour if by_colour else f.shape) in terms]
 
 
-def _decode(encoded: EncodedImage) -> NDArray[np.uint8]:
+def _decode(encoded: EncodedImage) -> UInt8s:
     image = encoded.decode()
     image.setflags(write=False)
     return image
 
 
-def _refuse_blank(image: NDArray[np.uint8]) -> None:
+def _refuse_blank(image: UInt8s) -> None:
     spread = float(image.std())
     if spread < _BLANK:
         msg = f'the image is blank or dark: its values lie within {spread:.1f} of each other'

@@ -18,6 +18,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from embodied_r_ros.core.types.arrays import Float32s, Float64s
     from numpy.typing import NDArray
 
 _STRIDES = ((8, 16, 32), (8, 16, 32, 64))
@@ -41,8 +42,8 @@ _ENTRIES = 6  # of a row of left, top, right, bottom, score, class
 class BoxCandidates:
     """What a detector proposes, before weak and double ones are left out."""
 
-    boxes: NDArray[np.float32]  # left, top, right, bottom [px of the input]. Shape (N, 4)
-    scores: NDArray[np.float32]  # 0..1. Shape (N,)
+    boxes: Float32s  # left, top, right, bottom [px of the input]. Shape (N, 4)
+    scores: Float32s  # 0..1. Shape (N,)
     classes: NDArray[np.int64]  # numbers of classes. Shape (N,)
 
 
@@ -221,7 +222,7 @@ class _Outputs:
 _Read = tuple['NDArray[Any]', 'NDArray[Any]', 'NDArray[Any]']
 
 
-def _centres(given: _Outputs, offset: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _centres(given: _Outputs, offset: float) -> tuple[Float32s, Float32s]:
     """Column and row of each cell, in cells, and its stride. Shapes (N, 2) and (N, 1)."""
     points, steps = [], []
     for step in given.layout.strides:
@@ -322,7 +323,7 @@ def _read_detr(given: _Outputs) -> _Read:
     return _corners(boxes) * _scale(boxes, given.size), *_best(probabilities)
 
 
-def _ssd_boxes(size: tuple[int, int]) -> NDArray[np.float64]:
+def _ssd_boxes(size: tuple[int, int]) -> Float64s:
     """Middle and size of the boxes that offsets are measured from, as shares. Shape (N, 4)."""
     boxes = []
     for number, step in enumerate(_SSD_STRIDES):

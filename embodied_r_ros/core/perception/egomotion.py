@@ -30,10 +30,10 @@ from embodied_r_ros.core.types.images import shrink
 import numpy as np
 
 if TYPE_CHECKING:
+    from embodied_r_ros.core.types.arrays import Float32s, Float64s, Indices, UInt8s
     from embodied_r_ros.core.types.geometry import Pose
     from embodied_r_ros.core.types.images import PackedMask
     from embodied_r_ros.core.types.keyframes import Keyframe
-    from numpy.typing import NDArray
 
 _LOG = logging.getLogger(__name__)
 MAX_SIDE_PX = 640  # larger images are shrunk first
@@ -47,11 +47,11 @@ _MAX_RATIO = 0.8  # Lowe's ratio, of distances between descriptors
 class Features:
     """Distinctive points of one image."""
 
-    points: NDArray[np.float64]  # (N, 2) [px] of the image as it was given
-    descriptors: NDArray[np.float32]  # (N, 128), unit length
+    points: Float64s  # (N, 2) [px] of the image as it was given
+    descriptors: Float32s  # (N, 128), unit length
 
 
-def find_features(image: NDArray[np.uint8], fixed_mask: PackedMask | None = None) -> Features:
+def find_features(image: UInt8s, fixed_mask: PackedMask | None = None) -> Features:
     """Find the distinctive points of a BGR image, uint8, (H, W, 3).
 
     Args:
@@ -75,7 +75,7 @@ def find_features(image: NDArray[np.uint8], fixed_mask: PackedMask | None = None
     return Features(np.asarray(points, np.float64), np.sqrt(descriptors / sums, dtype=np.float32))
 
 
-def match_features(first: Features, second: Features) -> NDArray[np.intp]:
+def match_features(first: Features, second: Features) -> Indices:
     """Pair the points that are each other's best and clearly better than the second best.
 
     Returns:
@@ -196,13 +196,11 @@ def with_length(motion: Motion, other: Motion) -> Motion:
     return replace(motion, translation=way, is_metric=other.is_metric, scale=other.scale)
 
 
-def _cosine(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+def _cosine(a: Float64s, b: Float64s) -> float:
     return float(np.clip(a @ b, -1.0, 1.0))
 
 
-def motion_from_views(
-    earlier: NDArray[np.uint8], later: NDArray[np.uint8], intrinsics: Intrinsics
-) -> Motion:
+def motion_from_views(earlier: UInt8s, later: UInt8s, intrinsics: Intrinsics) -> Motion:
     """Motion between two BGR images, uint8, (H, W, 3), of a camera with these intrinsics."""
     return motion_from_features(find_features(earlier), find_features(later), intrinsics)
 
@@ -246,12 +244,12 @@ def _turn_of_a_pinhole(
     return pinhole
 
 
-_Matched = tuple['NDArray[np.float64]', 'NDArray[np.float64]']  # the same points in two views [px]
+_Matched = tuple['Float64s', 'Float64s']  # the same points in two views [px]
 
 
 def normalised_matches(
     points: _Matched, intrinsics: Intrinsics
-) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+) -> tuple[Float64s, Float64s, float]:
     """Matched points of both views and their tolerance, in units of the focal length."""
     first, second = (places_of_pixels(intrinsics, each) for each in points)
     return first, second, _TOLERANCE * intrinsics.width / intrinsics.fx
@@ -322,7 +320,7 @@ class FieldOfView:
             self._fov_rad = self._fov_rad or leading(self._counts)
 
 
-def _count_explained(points: _Matched, size: tuple[int, int]) -> NDArray[np.float64]:
+def _count_explained(points: _Matched, size: tuple[int, int]) -> Float64s:
     """Matches that the best motion explains under each candidate. Shape (C,)."""
     views = [
         normalised_matches(points, Intrinsics.from_fov(*size, float(fov))) for fov in _CANDIDATES
@@ -334,7 +332,7 @@ def _count_explained(points: _Matched, size: tuple[int, int]) -> NDArray[np.floa
     )
 
 
-def leading(counts: NDArray[np.float64]) -> float | None:
+def leading(counts: Float64s) -> float | None:
     """The field of view that explains clearly more matches than all others [rad]; None: none."""
     best = int(counts.argmax())
     others = counts[np.abs(_CANDIDATES - _CANDIDATES[best]) > _OTHER_RAD]

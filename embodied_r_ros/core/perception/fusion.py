@@ -27,10 +27,10 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from embodied_r_ros.core.types.arrays import UInt8s
     from embodied_r_ros.core.types.deltas import Box, Item
     from embodied_r_ros.core.types.geometry import Intrinsics
     from embodied_r_ros.core.types.vocabulary import Detection
-    from numpy.typing import NDArray
 
 _SAME = 0.4  # intersection over union of a patch and the box around it
 _PART = 0.8  # of a patch that lies in a box, where it belongs to the thing
@@ -47,7 +47,7 @@ _EDGE_PX = 1.5  # a box that ends nearer to the edge of the image is cut off by 
 def fused_objects(
     detections: Sequence[Detection],
     coloured: Sequence[ColouredObject],
-    image: NDArray[np.uint8],
+    image: UInt8s,
     intrinsics: Intrinsics,
 ) -> list[ColouredObject]:
     """Things with names, each with its colour, and then the patches that none of them explains.
@@ -285,7 +285,7 @@ def _thing(detection: Detection, intrinsics: Intrinsics) -> ColouredObject:
     )
 
 
-def _content(image: NDArray[np.uint8], box: Box) -> NDArray[np.uint8]:
+def _content(image: UInt8s, box: Box) -> UInt8s:
     """The middle of a box, which holds little of what is behind the thing."""
     left, top, right, bottom = box
     across, down = (right - left) / 5, (bottom - top) / 5

@@ -40,9 +40,9 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from embodied_r_ros.core.types.arrays import Float64s, Indices
     from embodied_r_ros.core.types.deltas import Motion
     from embodied_r_ros.core.types.geometry import Intrinsics
-    from numpy.typing import NDArray
 
 _TOLERANCE = 0.00225  # of the image's width: how far a point may be seen from where it belongs
 _FAILS = 4.0  # tolerances from which a point does not fit
@@ -66,8 +66,8 @@ class _Shot:
     part: int
     pose: ViewPose  # in the part
     features: Features
-    places: NDArray[np.float64]  # of the features, in units of the focal length. (N, 2)
-    points: NDArray[np.intp]  # numbers of the points that they show; -1: not known. (N,)
+    places: Float64s  # of the features, in units of the focal length. (N, 2)
+    points: Indices  # numbers of the points that they show; -1: not known. (N,)
 
     def thinned(self) -> _Shot:
         """The shot with those features alone that show a known point."""
@@ -83,12 +83,12 @@ class KeyframeWay:
         self._shots: list[_Shot] = []  # newest last; older ones are thinned
         self._poses: dict[int, tuple[int, ViewPose]] = {}  # of all, by id: part and pose
         # In the part of the keyframes that show them.
-        self._points: NDArray[np.float64] = np.zeros((0, 3))
+        self._points: Float64s = np.zeros((0, 3))
         self._part_of = np.zeros(0, np.intp)  # of each point
         self._part = self._begun = 0  # the part of the newest, and how many there ever were
         self._tolerance = 0.0
         self._ratios: deque[float] = deque(maxlen=5)  # own unit by that of motions, newest last
-        self._matches: dict[int, NDArray[np.intp]] = {}  # with the newest, by id of the other
+        self._matches: dict[int, Indices] = {}  # with the newest, by id of the other
         self.joins = 0
 
     def add(
@@ -251,12 +251,7 @@ class KeyframeWay:
         return None if self._has_unit(part) else 1.0
 
     def _length(
-        self,
-        before: _Shot,
-        pairs: NDArray[np.intp],
-        shot: _Shot,
-        rotation: NDArray[np.float64],
-        direction: NDArray[np.float64],
+        self, before: _Shot, pairs: Indices, shot: _Shot, rotation: Float64s, direction: Float64s
     ) -> float | None:
         known = pairs[before.points[pairs[:, 0]] >= 0]
         if not len(known):
@@ -270,7 +265,7 @@ class KeyframeWay:
         fits = off < FITS * self._tolerance
         return length if fits.sum() >= _MIN_LENGTH and fits.mean() >= MIN_SHARE else None
 
-    def _matched(self, other: _Shot, shot: _Shot) -> NDArray[np.intp]:
+    def _matched(self, other: _Shot, shot: _Shot) -> Indices:
         if other.id not in self._matches:
             self._matches[other.id] = match_features(other.features, shot.features)
         return self._matches[other.id]

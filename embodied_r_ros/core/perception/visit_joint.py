@@ -32,8 +32,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from embodied_r_ros.core.types.arrays import Float32s, Float64s
     from embodied_r_ros.core.types.geometry import Intrinsics
-    from numpy.typing import NDArray
 
 _TOLERANCE = 0.00225  # of the image's width: how far a point may be seen from where it belongs
 _PARTNERS = 8  # later keyframes of a visit with which one places its points
@@ -66,7 +66,7 @@ class VisitKeyframe:
     pose: Pose  # of the camera link
     features: Features
     lens: Intrinsics
-    points: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 3)))  # NaN: unknown
+    points: Float64s = field(default_factory=lambda: np.zeros((0, 3)))  # NaN: unknown
 
     def __post_init__(self) -> None:
         """Compute where the features are, in units of the focal length."""
@@ -76,7 +76,7 @@ class VisitKeyframe:
         self.view = ViewPose(turn, -turn @ np.asarray(self.pose.position))
         self.tolerance = _TOLERANCE * self.lens.width / self.lens.fx
 
-    def lift(self, depth: NDArray[np.float32]) -> None:
+    def lift(self, depth: Float32s) -> None:
         """Place features by depth along the optical axis [m], 0 or not finite: unknown. (h, w)."""
         ahead = depth_at(depth, self.features.points, (self.lens.width, self.lens.height))
         known = ahead > 0
@@ -97,8 +97,8 @@ class VisitKeyframe:
 class Joint:
     """Where the frame of one visit is in that of another."""
 
-    rotation: NDArray[np.float64]  # (3, 3)
-    translation: NDArray[np.float64]  # (3,) [m]
+    rotation: Float64s  # (3, 3)
+    translation: Float64s  # (3,) [m]
     frame_id: str
     pairs: tuple[tuple[int, int], ...] = ()  # numbers of keyframes that show the same, best first
     spread_m: float = 0.0  # by how much those that agree differ, as a median [m]
@@ -116,8 +116,8 @@ class _Placed:
     number: int
     other: int  # keyframe of the first visit that shows most of the same
     joint: Joint  # by it alone
-    centre: NDArray[np.float64]  # of its camera in its own visit (3,)
-    points: NDArray[np.float64]  # that agree, in the frame of the first visit (N, 3)
+    centre: Float64s  # of its camera in its own visit (3,)
+    points: Float64s  # that agree, in the frame of the first visit (N, 3)
 
     def agrees(self, other: _Placed) -> bool:
         """Whether two keyframes say the same of where their visit is."""
@@ -132,7 +132,7 @@ class _Placed:
         )
 
 
-def angle_between(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+def angle_between(one: Float64s, other: Float64s) -> float:
     """Angle of the turn between two rotations (3, 3) [rad]."""
     return math.acos(max(-1.0, min(1.0, (float(np.trace(one.T @ other)) - 1) / 2)))
 
@@ -206,7 +206,7 @@ def _placed(
     some = Features(shot.features.points[::_EVERY], shot.features.descriptors[::_EVERY])
     alike = [len(match_features(before[each].features, some)) for each in numbers]
     ranked = [numbers[at] for at in np.argsort(alike, kind='stable')[::-1][:_MOST_ALIKE]]
-    points: dict[int, NDArray[np.float64]] = {}  # by feature
+    points: dict[int, Float64s] = {}  # by feature
     for each in ranked:
         for theirs, ours in match_features(before[each].features, shot.features).tolist():
             points.setdefault(ours, before[each].points[theirs])

@@ -31,9 +31,9 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from embodied_r_ros.core.types.arrays import Float32s, Float64s
     from embodied_r_ros.core.types.deltas import Box, Item, Motion, SemanticDelta
     from embodied_r_ros.core.types.geometry import Intrinsics
-    from numpy.typing import NDArray
 
 # Of tracks of a camera alone: where the first keyframe was. Poses from outside in this frame are
 # of images alone, with `NOMINAL_M` as their unit.
@@ -53,7 +53,7 @@ class CameraView:
 
     pose: Pose | None = None  # of the camera link in a fixed frame; None: not known, or no trust
     intrinsics: Intrinsics | None = None  # of the camera; None: learned from items
-    depth: NDArray[np.float32] | None = None  # along the optical axis [m], (h, w); 0: unknown
+    depth: Float32s | None = None  # along the optical axis [m], (h, w); 0: unknown
     is_sparse: bool = False  # depth of points here and there, which has no edges of things
 
 
@@ -288,7 +288,7 @@ class Sight:
             return lens.fx / lens.width, lens.fy / lens.height
         return self._lens
 
-    def of(self, position: NDArray[np.float64], extent_m: float) -> PlaceSight:
+    def of(self, position: Float64s, extent_m: float) -> PlaceSight:
         """What the keyframe shows of a place.
 
         Args:
@@ -328,7 +328,7 @@ class Sight:
         ahead_m = item.distance_m * math.cos(item.bearing_rad) * math.cos(item.elevation_rad)
         return (right - left) / focal[0] * ahead_m, (bottom - top) / focal[1] * ahead_m
 
-    def _shares(self, in_body: NDArray[np.float64]) -> tuple[float, float] | None:
+    def _shares(self, in_body: Float64s) -> tuple[float, float] | None:
         """Where a place is in the image, as shares of width and height; None: nowhere."""
         if in_body[0] <= 0:
             return None
@@ -356,7 +356,7 @@ class Sight:
         return PlaceSight.HIDDEN if depth_m < ahead_m - margin_m else PlaceSight.FILLED
 
 
-def _shares_by(lens: Intrinsics, in_body: NDArray[np.float64]) -> tuple[float, float] | None:
+def _shares_by(lens: Intrinsics, in_body: Float64s) -> tuple[float, float] | None:
     in_optical = BODY_FROM_OPTICAL.T @ in_body
     # Polynomials of a lens fold what is far outside back into the image.
     if max(abs(in_optical[0]), abs(in_optical[1])) > 3 * in_optical[2]:

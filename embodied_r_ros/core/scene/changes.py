@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from embodied_r_ros.core.scene.landmark_record import LandmarkRecord
+    from embodied_r_ros.core.types.arrays import Float64s
     from embodied_r_ros.core.types.deltas import Item, SemanticDelta
     from embodied_r_ros.core.types.geometry import Position
     from embodied_r_ros.core.types.landmarks import SceneMap
-    from numpy.typing import NDArray
 
 _LEAST_SIGHTINGS, _LEAST_SURE = 2, 0.5  # and confidence of a landmark that counts
 _SHOWN_SHARE = 0.3  # of a thing that must be in view: perception finds what an edge cuts off too
@@ -103,7 +103,7 @@ class SeenKeyframe:
     delta: SemanticDelta
     view: CameraView
 
-    def look_at(self, place: Position | NDArray[np.float64], extent_m: float) -> PlaceSight:
+    def look_at(self, place: Position | Float64s, extent_m: float) -> PlaceSight:
         """What it shows of a place [m]."""
         if self.view.pose is None:
             return PlaceSight.OUTSIDE
@@ -235,9 +235,7 @@ def _is_mislaid(record: LandmarkRecord, other: LandmarkRecord) -> bool:
     )
 
 
-def _is_towards(
-    ray: NDArray[np.float64], way: NDArray[np.float64], record: LandmarkRecord
-) -> bool:
+def _is_towards(ray: Float64s, way: Float64s, record: LandmarkRecord) -> bool:
     """Whether a direction (3,) is that of a landmark, which lies a way (3,) off [m]."""
     far_m = float(np.linalg.norm(way))
     slack = _SLACK_RAD + math.atan2(record.unsure_m + 0.5 * record.extent_m, far_m)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from embodied_r_ros.core.scene.sightings import ItemSighting
-    from numpy.typing import NDArray
+    from embodied_r_ros.core.types.arrays import Float64s
 
 _SIGHTINGS = 12  # that are kept for its place
 _NEWEST = 4  # of these, so that what shifts slowly is followed
@@ -42,8 +42,8 @@ class LandmarkRecord:
     """A landmark, with what its place, name, size and presence rest on."""
 
     id: int
-    position: NDArray[np.float64]  # (3,) [m]
-    covariance: NDArray[np.float64]  # (3, 3) [m²]
+    position: Float64s  # (3,) [m]
+    covariance: Float64s  # (3, 3) [m²]
     sightings: list[Sighting] = field(default_factory=list)  # for its place, oldest first
     names: Counter[str] = field(default_factory=Counter)  # votes
     colours: Counter[str] = field(default_factory=Counter)
@@ -143,7 +143,7 @@ class LandmarkRecord:
         self.position = one.sighting.position
         self.see(one)
 
-    def miss(self, origin: NDArray[np.float64], *, looks_through: bool) -> None:
+    def miss(self, origin: Float64s, *, looks_through: bool) -> None:
         """Note a keyframe that should show it and does not; it may be gone by that.
 
         Args:
@@ -207,7 +207,7 @@ class LandmarkRecord:
         """Note that another landmark was seen beside it: they are two."""
         self.apart_from = _union(self.apart_from, [other_id])
 
-    def is_known_from(self, origin: NDArray[np.float64]) -> bool:
+    def is_known_from(self, origin: Float64s) -> bool:
         """Whether it was seen from about there: then nothing that stays hides it from there."""
         near_m = max(_NEAR_M, _NEAR_SHARE * float(np.linalg.norm(origin - self.position)))
         return any(math.dist(one.origin, origin) <= near_m for one in self.sightings)

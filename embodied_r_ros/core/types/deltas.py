@@ -22,8 +22,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from embodied_r_ros.core.types.arrays import Float64s
     from embodied_r_ros.core.types.geometry import Pose
-    from numpy.typing import NDArray
 
 NAN = math.nan
 Box = tuple[float, float, float, float]
@@ -465,9 +465,7 @@ class NetMotion:
     unknown: int = 0  # actions that are unknown, or are not of the grammar
 
 
-def step_rotation_and_move(
-    steps: Iterable[MotionStep],
-) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
+def step_rotation_and_move(steps: Iterable[MotionStep]) -> tuple[Float64s | None, Float64s | None]:
     """Rotation (3, 3) and move (3,) [m] of the steps of an action; None: one has no amount."""
     move, turns = np.zeros(3), dict.fromkeys(('turned', 'tilted', 'rolled'), 0.0)
     unmeasured: set[str] = set()

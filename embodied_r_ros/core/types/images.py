@@ -16,6 +16,7 @@ from embodied_r_ros.common.errors import ImageError
 import numpy as np
 
 if TYPE_CHECKING:
+    from embodied_r_ros.core.types.arrays import Bools, Float32s, Float64s, UInt8s
     from embodied_r_ros.core.types.geometry import Intrinsics, Pose
     from numpy.typing import NDArray
 
@@ -42,13 +43,13 @@ class StampedImage:
 
     index: int  # 0-based position in its source
     stamp_ns: int  # acquisition time, from the message header
-    image: NDArray[np.uint8]  # (H, W, 3), BGR
+    image: UInt8s  # (H, W, 3), BGR
     frame_id: str = 'camera_optical_frame'
     intrinsics: Intrinsics | None = None  # None: unknown
     pose: Pose | None = None  # of the camera link at the stamp; None: unknown
     encoded: EncodedImage | None = None  # as it arrived, where it arrived compressed
     # Depth along the optical axis [m], 0: unknown; the same view, maybe smaller. Shape (h, w).
-    depth: NDArray[np.float32] | None = None
+    depth: Float32s | None = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class EncodedImage:
     data: bytes
     format: str  # 'jpeg', 'png', 'webp', 'bmp' or 'tiff'
 
-    def decode(self, stretch: Stretch | None = None) -> NDArray[np.uint8]:
+    def decode(self, stretch: Stretch | None = None) -> UInt8s:
         """Decode to BGR, uint8, (H, W, 3), as `decode_image` does.
 
         Raises:
@@ -76,7 +77,7 @@ class Stretch:
     def __init__(self) -> None:
         self._low, self._high = math.inf, -math.inf
 
-    def apply(self, image: NDArray[Any]) -> NDArray[np.uint8]:
+    def apply(self, image: NDArray[Any]) -> UInt8s:
         """The image with 8 bits a channel; the range first grows by what this image shows."""
         sample = image[:: max(1, image.shape[0] // 120), :: max(1, image.shape[1] // 160)]
         low, high = np.percentile(sample, _STRETCH_PERCENTILES)
@@ -90,9 +91,7 @@ Number = TypeVar('Number', np.uint8, np.float32)
 _STRETCH_PERCENTILES = (0.5, 99.5)
 
 
-def encode_image(
-    image: NDArray[np.uint8], quality: int = 90, max_side_px: int = 0
-) -> EncodedImage:
+def encode_image(image: UInt8s, quality: int = 90, max_side_px: int = 0) -> EncodedImage:
     """Compress to JPEG, shrunk so that no side exceeds `max_side_px` (0: as it is).
 
     Args:
@@ -142,7 +141,7 @@ def within_pixels(image: EncodedImage, pixels: int, quality: int = 90) -> Encode
 
 def decode_image(
     data: bytes, stretch: Stretch | None = None, *, is_upright: bool = False
-) -> NDArray[np.uint8]:
+) -> UInt8s:
     """Decode JPEG, PNG, WebP, BMP or TIFF bytes to BGR, uint8, (H, W, 3), alpha dropped.
 
     Args:
@@ -271,7 +270,7 @@ class PackedDepth:
 
     data: bytes
 
-    def unpack(self) -> NDArray[np.float32]:
+    def unpack(self) -> Float32s:
         """Depth along the optical axis [m], 0 where it is unknown. Shape (h, w).
 
         Raises:
@@ -290,7 +289,7 @@ class PackedMask:
 
     data: bytes
 
-    def unpack(self, width: int, height: int) -> NDArray[np.bool_]:
+    def unpack(self, width: int, height: int) -> Bools:
         """The mask for an image of that size. Shape (height, width).
 
         Raises:
@@ -306,9 +305,7 @@ class PackedMask:
 _WHITE = 127  # grey level above which a mask is white
 
 
-def depth_at(
-    depth: NDArray[np.float32], pixels: NDArray[np.floating], size: tuple[int, int]
-) -> NDArray[np.float64]:
+def depth_at(depth: Float32s, pixels: NDArray[np.floating], size: tuple[int, int]) -> Float64s:
     """Depth [m] at pixels of the same view at another size; 0: unknown. Shape (N,).
 
     Args:
@@ -322,13 +319,13 @@ def depth_at(
     return np.where(np.isfinite(ahead) & (ahead > 0), ahead, 0.0)
 
 
-def pack_mask(mask: NDArray[np.bool_]) -> PackedMask:
+def pack_mask(mask: Bools) -> PackedMask:
     """Pack a mask of any size, shape (h, w), for images of its shape."""
     _, data = cv2.imencode('.png', mask.astype(np.uint8) * 255)
     return PackedMask(data.tobytes())
 
 
-def pack_depth(metres: NDArray[np.float32]) -> PackedDepth:
+def pack_depth(metres: Float32s) -> PackedDepth:
     """Pack a depth image; a large one is thinned, since averages would blend near and far.
 
     Args:

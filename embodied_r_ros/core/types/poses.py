@@ -21,7 +21,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from numpy.typing import NDArray
+    from embodied_r_ros.core.types.arrays import Float64s
 
 # Publishers and networks reorder by less; clocks that are set go back by more.
 _DISORDER_NS = 1_000_000_000
@@ -285,8 +285,8 @@ class TransformTree:
         return frame in self._parents or frame in self._parents.values()
 
     def _along(
-        self, chain: list[str], stamp_ns: int, turn: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | NoPose:
+        self, chain: list[str], stamp_ns: int, turn: Float64s
+    ) -> tuple[Float64s, Float64s] | NoPose:
         """Place (3,) and turn (3, 3) of a chain's first frame in the parent of its last one."""
         place = np.zeros(3)
         for name in chain:
@@ -360,7 +360,7 @@ def camera_link(pose: Pose, frame: str) -> Pose:
     return replace(pose, orientation=quaternion_from_matrix(turn))
 
 
-def link_axes(frame: str) -> NDArray[np.float64]:
+def link_axes(frame: str) -> Float64s:
     """Axes of the camera link in those of the frame of its images. Shape (3, 3)."""
     return np.eye(3) if _BODY.search(frame) else BODY_FROM_OPTICAL.T
 
