@@ -149,13 +149,12 @@ def agreed_pose(
 
 
 def length_of_step(
-    rotation: Float64s, direction: Float64s, points: Float64s, places: Float64s, tolerance: float
+    step: ViewPose, points: Float64s, places: Float64s, tolerance: float
 ) -> float | None:
-    """Length of a step whose rotation (3, 3) and direction (3,) are known.
+    """Length of a step whose rotation and direction are known.
 
     Args:
-        rotation: From the axes of the first view to those of the second.
-        direction: Of the shift that belongs to it, unit length.
+        step: From the axes of the first view to those of the second; its length is 1.
         points: In the axes of the first view. Shape (N, 3).
         places: Where the second view shows them. Shape (N, 2).
         tolerance: How far a point may be seen from where it belongs.
@@ -164,7 +163,7 @@ def length_of_step(
         The length; None: too few points agree on one.
     """
     ahead = np.column_stack([places, np.ones(len(places))])
-    turned = points @ rotation.T
+    turned, direction = points @ step.rotation.T, step.translation
     # The ray meets turned + length * direction: both cross products are opposite.
     across = _cross(ahead, direction)
     squares = (across**2).sum(axis=1)

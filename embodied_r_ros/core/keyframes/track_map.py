@@ -169,9 +169,7 @@ class TrackMap:
             return step.support if self._begin_with(previous, slots, step) else None
         known = slots[self.is_known[slots]]
         points = previous.pose.points(self.points[known])
-        length = length_of_step(
-            step.rotation, step.translation, points, self.places[known], self.tolerance
-        )
+        length = length_of_step(step, points, self.places[known], self.tolerance)
         if length is None and len(known) >= MIN_KNOWN:
             length = float(np.linalg.norm(expected.translation)) or None
         return step.support if self._step_from(previous, slots, step, length) else None

@@ -225,7 +225,7 @@ class KeyframeWay:
         turned = ViewPose(step.rotation, np.zeros(3))
         if not step.translation.any():
             return before.pose.then(turned), False
-        length = self._length(before, pairs, shot, step.rotation, step.translation)
+        length = self._length(before, pairs, shot, step)
         is_measured = length is not None
         if length is None:
             ratio = self._ratio_of_motions(shot.part)
@@ -250,18 +250,16 @@ class KeyframeWay:
             return float(np.median(self._ratios))
         return None if self._has_unit(part) else 1.0
 
-    def _length(
-        self, before: _Shot, pairs: Indices, shot: _Shot, rotation: Float64s, direction: Float64s
-    ) -> float | None:
+    def _length(self, before: _Shot, pairs: Indices, shot: _Shot, step: ViewPose) -> float | None:
         known = pairs[before.points[pairs[:, 0]] >= 0]
         if not len(known):
             return None
         points = before.pose.points(self._points[before.points[known[:, 0]]])
         places = shot.places[known[:, 1]]
-        length = length_of_step(rotation, direction, points, places, self._tolerance)
+        length = length_of_step(step, points, places, self._tolerance)
         if length is None:
             return None
-        off = offsets(ViewPose(rotation, length * direction), points, places)
+        off = offsets(ViewPose(step.rotation, length * step.translation), points, places)
         fits = off < FITS * self._tolerance
         return length if fits.sum() >= _MIN_LENGTH and fits.mean() >= MIN_SHARE else None
 

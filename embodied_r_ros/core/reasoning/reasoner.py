@@ -93,7 +93,6 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.chat.protocol import FunctionCall, TokenAlternatives
     from embodied_r_ros.core.reasoning.question import Listener, Look
     from embodied_r_ros.core.reasoning.reading import Call
-    from embodied_r_ros.core.scene.map_text import MapText
     from embodied_r_ros.core.types.answers import FocusText
     from embodied_r_ros.core.types.deltas import SemanticDelta
     from embodied_r_ros.core.types.images import EncodedImage
@@ -205,8 +204,23 @@ def _scene_of(question: Question, deltas: Sequence[SemanticDelta], now_ns: int) 
     return Scene(deltas, question.scene_map, now_ns=now_ns, has_times=question.has_times)
 
 
-def _with_place(draft: Answer, place: MapText, scene_map: SceneMap | None, now_ns: int) -> Answer:
-    """A draft that says what of the scene map its prompt holds."""
+def _with_prompt(
+    draft: Answer,
+    prompt: Prompt,
+    deltas: Sequence[SemanticDelta],
+    scene_map: SceneMap | None,
+    now_ns: int,
+) -> Answer:
+    """A draft with its prompt, and with what of the deltas and of the scene map that holds."""
+    scene, place = prompt.scene, prompt.place
+    draft = replace(
+        draft,
+        prompt=prompt.user,
+        prompt_sha256=prompt.sha256(),
+        delta_ids=tuple(delta.to_id for delta in deltas[scene.omitted :]),
+        deltas_merged=scene.merged,
+        deltas_omitted=scene.omitted,
+    )
     if scene_map is None or not place.text:
         return draft
     return replace(
@@ -345,8 +359,8 @@ class Reasoner:
         with _refusing(lambda: draft):
             focus = self._focus(question, deltas, end, listener, cancel)
         prompt = _prompt(question, deltas, focus, self._config)
-        draft = self._with_prompt(draft, prompt, deltas, focus)
-        draft = _with_place(draft, prompt.place, question.scene_map, now_ns())
+        draft = _with_prompt(draft, prompt, deltas, question.scene_map, now_ns())
+        draft = replace(draft, focus=tuple(focus))
         pending = _PendingQuestion(question, deltas, prompt, start, now_ns, listener, cancel)
         if not self._fallback.steps:
             if question.of_task:
@@ -713,24 +727,6 @@ class Reasoner:
         is_of_calls = self._config.writes == 'calls'
         version = CALLS_PROMPT_VERSION if is_of_calls else turn.pending.prompt.version
         return replace(draft, model=replace(model, prompt_version=version))
-
-    def _with_prompt(
-        self,
-        draft: Answer,
-        prompt: Prompt,
-        deltas: Sequence[SemanticDelta],
-        focus: Sequence[FocusText],
-    ) -> Answer:
-        scene = prompt.scene
-        return replace(
-            draft,
-            prompt=prompt.user,
-            prompt_sha256=prompt.sha256(),
-            delta_ids=tuple(delta.to_id for delta in deltas[scene.omitted :]),
-            deltas_merged=scene.merged,
-            deltas_omitted=scene.omitted,
-            focus=tuple(focus),
-        )
 
     def _generate(self, turn: _Turn, request: ChatRequest, generation: _Generation) -> None:
         """Fill in a model's text, as it comes."""
