@@ -17,6 +17,7 @@ from embodied_r_ros.core.keyframes.structure import (
     MeasuredCells,
     rays_through,
 )
+from embodied_r_ros.core.types.geometry import read_only
 import numpy as np
 
 if TYPE_CHECKING:
@@ -191,25 +192,20 @@ def around_cells(values: Float32s) -> Float32s:
 def pixel_grid(width: int, height: int) -> Float32s:
     """Coordinates (x, y) of every pixel. Shape (height, width, 2), read-only."""
     x, y = np.meshgrid(np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32))
-    grid = np.stack([x, y], axis=-1)
-    grid.setflags(write=False)
-    return grid
+    return read_only(np.stack([x, y], axis=-1))
 
 
 @lru_cache(maxsize=8)
 def cell_centres(width: int, height: int) -> Float32s:
     """Coordinates (x, y) of the centre of every cell [px]. (rows, columns, 2), read-only."""
     centres = pixel_grid(width // CELL_PX, height // CELL_PX) * CELL_PX + (CELL_PX - 1) / 2
-    centres.setflags(write=False)
-    return np.asarray(centres, np.float32)
+    return read_only(np.asarray(centres, np.float32))
 
 
 @lru_cache(maxsize=8)
 def cell_rays(width: int, height: int) -> Float32s:
     """Directions through the centres of the cells. Shape (3, rows, columns), read-only."""
-    rays = rays_through(cell_centres(width, height), (width, height))
-    rays.setflags(write=False)
-    return rays
+    return read_only(rays_through(cell_centres(width, height), (width, height)))
 
 
 def _thin(image: UInt8s) -> UInt8s:

@@ -19,7 +19,7 @@ from embodied_r_ros.core.keyframes.alignment import (
     shares,
 )
 from embodied_r_ros.core.keyframes.small_matrices import median
-from embodied_r_ros.core.types.geometry import BODY_FROM_OPTICAL, relative_motion
+from embodied_r_ros.core.types.geometry import BODY_FROM_OPTICAL, read_only, relative_motion
 import numpy as np
 
 if TYPE_CHECKING:
@@ -193,9 +193,7 @@ def pixel_rays(camera: Intrinsics) -> Float64s:
     """Rays through all pixels in optical axes, with unit depth. Shape (H, W, 3), read-only."""
     u, v = np.meshgrid(np.arange(camera.width), np.arange(camera.height))
     x, y = (u - camera.cx) / camera.fx, (v - camera.cy) / camera.fy
-    rays = np.stack([x, y, np.ones_like(x)], axis=-1)
-    rays.setflags(write=False)
-    return rays
+    return read_only(np.stack([x, y, np.ones_like(x)], axis=-1))
 
 
 _WIDTH_PX = 80  # to which depth is thinned

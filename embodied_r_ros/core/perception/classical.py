@@ -54,7 +54,7 @@ from embodied_r_ros.core.types.deltas import (
     ScaleSource,
     STATIONARY,
 )
-from embodied_r_ros.core.types.geometry import Intrinsics
+from embodied_r_ros.core.types.geometry import Intrinsics, read_only
 from embodied_r_ros.core.types.vocabulary import COLOURS
 
 if TYPE_CHECKING:
@@ -279,9 +279,7 @@ def _objects_named(objects: Sequence[ColouredObject], terms: set[str]) -> Sequen
 
 
 def _decode(encoded: EncodedImage) -> UInt8s:
-    image = encoded.decode()
-    image.setflags(write=False)
-    return image
+    return read_only(encoded.decode())
 
 
 def _refuse_blank(image: UInt8s) -> None:

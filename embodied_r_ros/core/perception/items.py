@@ -16,6 +16,7 @@ from embodied_r_ros.core.perception.trust import by_size, seen_twice
 from embodied_r_ros.core.types.deltas import Item, ItemStatus, MotionSource, ScaleSource, SURE
 from embodied_r_ros.core.types.geometry import (
     rays_of_pixels,
+    read_only,
     rotation_from_ypr,
     vector_of_direction,
     wrap_angle_rad,
@@ -62,12 +63,9 @@ def depth_of(packed: PackedDepth | None) -> Float32s | None:
     A damaged one costs the distances that it would have given, and nothing else.
     """
     try:
-        depth = packed.unpack() if packed else None
+        return read_only(packed.unpack()) if packed else None
     except ImageError:
         return None
-    if depth is not None:
-        depth.setflags(write=False)
-    return depth
 
 
 def outside_fixed(things: Sequence[_Boxed], mask: PackedMask | None) -> list[_Boxed]:

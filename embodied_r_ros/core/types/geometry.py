@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 import math
-from typing import Any, TYPE_CHECKING
+from typing import Any, TYPE_CHECKING, TypeVar
 
 import cv2
 import numpy as np
@@ -19,12 +19,20 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.core.types.arrays import Float64s
 
+Array = TypeVar('Array', bound=np.ndarray[Any, Any])
+
+
+def read_only(array: Array) -> Array:
+    """An array that several share, so that nobody may change it."""
+    array.setflags(write=False)
+    return array
+
+
 NS_PER_S = 1_000_000_000  # stamps and durations are integer nanoseconds
 Position = tuple[float, float, float]  # [m]
 Orientation = tuple[float, float, float, float]  # quaternion x, y, z, w
 # Columns are the optical axes (x right, y down, z forward) written in body axes: v_body = R v_opt.
-BODY_FROM_OPTICAL = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])  # (3, 3)
-BODY_FROM_OPTICAL.setflags(write=False)
+BODY_FROM_OPTICAL = read_only(np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]]))
 
 
 @dataclass(frozen=True)
