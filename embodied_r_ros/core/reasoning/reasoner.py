@@ -652,16 +652,11 @@ class Reasoner:
         newest = question.shown or max(
             observations, key=lambda delta: delta.stamp_ns, default=None
         )
-        return Answer(
-            id=answer_id,
-            question=question.text,
-            kind=AnswerKind.UNKNOWN,
-            options=question.options,
+        return replace(
+            question.unanswered(answer_id),
             sampling=self._sampling(question),
             observation_stamp_ns=newest.stamp_ns if newest else _map_stamp_ns(question),
             frame_id=newest.frame_id if newest else '',
-            standing=question.standing,
-            episode_id=question.episode_id,
         )
 
     def _sampling(self, question: Question) -> Sampling:

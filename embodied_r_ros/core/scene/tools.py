@@ -1207,6 +1207,17 @@ class Scene:
         result = tools[what](self.first_ns(since) if since else 0)
         return _in_unit(result, unit) if result.unit == 'm' else result
 
+    def _path_since(self, since_ns: int, lacking: str) -> list[PathPoint]:
+        """The way from a time on.
+
+        Raises:
+            NotKnownError: With what is lacking: it has no two points.
+        """
+        points = [point for point in self.path if point.stamp_ns >= since_ns]
+        if len(points) < 2:
+            _refuse(lacking)
+        return points
+
     def _legs(self, since_ns: int) -> list[tuple[int, float, float, float]]:
         """Stamp, turn so far, left turn so far [rad] and way so far [m], from a time on.
 
@@ -1217,9 +1228,7 @@ class Scene:
             stands = [s for s in self._stands.values() if s.stamp_ns >= since_ns]
             if len(stands) > 1:
                 return [(s.stamp_ns, s.turned_rad, s.left_rad, s.way_m) for s in stands]
-        points = [point for point in self.path if point.stamp_ns >= since_ns]
-        if len(points) < 2:
-            _refuse('my motion is not known: only one view was taken')
+        points = self._path_since(since_ns, 'my motion is not known: only one view was taken')
         legs = [(points[0].stamp_ns, 0.0, 0.0, 0.0)]
         for before, after in pairwise(points):
             turn = wrap_angle_rad(after.yaw_rad - before.yaw_rad)
@@ -1286,9 +1295,7 @@ class Scene:
     @_in_metres
     def _displacement(self, since_ns: int) -> Result:
         self._check_metres(since_ns)
-        points = [point for point in self.path if point.stamp_ns >= since_ns]
-        if len(points) < 2:
-            _refuse('where I am from the start is not known')
+        points = self._path_since(since_ns, 'where I am from the start is not known')
         first, last = points[0], points[-1]
         metres = level_m(first.position, last.position)
         degrees = bearing_deg(first, last.position) if metres > 1e-6 else 0.0
@@ -1325,9 +1332,7 @@ class Scene:
             if by_moves is None:
                 raise
             return by_moves
-        points = [point for point in self.path if point.stamp_ns >= since_ns]
-        if len(points) < 2:
-            _refuse('my height is not known')
+        points = self._path_since(since_ns, 'my height is not known')
         rise = points[-1].position[2] - points[0].position[2]
         level = abs(rise) < _MOVE_M
         word = (

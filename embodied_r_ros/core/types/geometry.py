@@ -173,15 +173,24 @@ def wrap_angle_rad(angle_rad: float) -> float:
     return math.pi - (math.pi - angle_rad) % (2 * math.pi)
 
 
+def see_one_frame(one: Pose, other: Pose) -> None:
+    """Refuse two poses that cannot be compared.
+
+    Raises:
+        ValueError: They are in different fixed frames.
+    """
+    if one.frame_id != other.frame_id:
+        msg = f'poses are in two frames, {one.frame_id!r} and {other.frame_id!r}'
+        raise ValueError(msg)
+
+
 def relative_motion(earlier: Pose, later: Pose) -> tuple[Float64s, Float64s]:
     """Rotation (3, 3) and translation (3,) [m] of the later body in the earlier body's axes.
 
     Raises:
         ValueError: The poses are in different fixed frames.
     """
-    if earlier.frame_id != later.frame_id:
-        msg = f'poses are in two frames, {earlier.frame_id!r} and {later.frame_id!r}'
-        raise ValueError(msg)
+    see_one_frame(earlier, later)
     r0 = earlier.rotation()
     offset = np.subtract(later.position, earlier.position)
     return r0.T @ later.rotation(), r0.T @ offset

@@ -15,6 +15,7 @@ from embodied_r_ros.core.types.geometry import (
     Pose,
     quaternion_from_matrix,
     rotation_from_ypr,
+    see_one_frame,
 )
 import numpy as np
 
@@ -41,9 +42,7 @@ def interpolate(earlier: Pose, later: Pose, share: float) -> Pose:
     Raises:
         ValueError: The poses are in different fixed frames.
     """
-    if earlier.frame_id != later.frame_id:
-        msg = f'poses are in two frames, {earlier.frame_id!r} and {later.frame_id!r}'
-        raise ValueError(msg)
+    see_one_frame(earlier, later)
     p0, p1 = np.asarray(earlier.position), np.asarray(later.position)
     orientation = _slerp(earlier.orientation, later.orientation, share)
     return Pose(as_position(p0 + share * (p1 - p0)), orientation, earlier.frame_id)
