@@ -305,7 +305,7 @@ def test_a_large_file_is_found(tmp_path: Path) -> None:
 # Lines of code that a room may have: more than what it has now only where something else goes.
 # Two visits to a place (joining, changes, their page, bench and rendered pairs) added 950.
 _MOST_LINES = {
-    'common': 400, 'core': 17_750, 'bags': 4_750, 'serving': 1_300, 'data': 5_950, 'apps': 3_050,
+    'common': 400, 'core': 17_725, 'bags': 4_750, 'serving': 1_300, 'data': 5_950, 'apps': 3_050,
     'arm': 3_600, 'sim': 2_850, 'nodes': 5_600, 'cli': 1_980, 'training': 5_000, 'bench': 4_050,
 }  # fmt: skip
 

@@ -285,10 +285,8 @@ def _with_views(
     first, second = change.before or change.after, change.after or change.before
     assert first
     assert second
-    views = (
-        _best_view(first, change.size_m, before),
-        _best_view(second, change.size_m, after),
-    )
+    size_m = change.size_m
+    views = _best_view(first, size_m, before), _best_view(second, size_m, after)
     return replace(change, views=views)
 
 
