@@ -25,7 +25,6 @@ import yaml
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from embodied_r_ros.core.types.arrays import Float32s
     from numpy.typing import NDArray
 
 _INNERMOST = r'\[([^\[\]]*)\]'
@@ -61,7 +60,7 @@ class _Known:
     """All sentences, with what compares them."""
 
     sentences: tuple[KnownSentence, ...]
-    vectors: Float32s
+    vectors: NDArray[np.float32]
     slots: NDArray[np.int64]  # how many each has
     weights: dict[str, float]  # of words and pairs
     holders: dict[str, tuple[list[int], list[float]]]  # sentences with each, and its share there
@@ -129,7 +128,7 @@ def _weights() -> tuple[NDArray[np.float16], Callable[[str], list[int]]]:
     return vectors, lambda text: tokenizer.encode(text, add_special_tokens=False).ids
 
 
-def embed(sentences: Sequence[str]) -> Float32s:
+def embed(sentences: Sequence[str]) -> NDArray[np.float32]:
     """Unit vectors of sentences: the mean of their tokens' vectors. Shape (N, 256).
 
     Raises:
@@ -138,8 +137,8 @@ def embed(sentences: Sequence[str]) -> Float32s:
     vectors, tokens = _weights()
     means = [vectors[tokens(text) or [0]].astype(np.float32).mean(axis=0) for text in sentences]
     stacked = np.stack(means)
-    lengths: Float32s = np.linalg.norm(stacked, axis=1, keepdims=True)
-    units: Float32s = stacked / lengths.clip(1e-9)
+    lengths: NDArray[np.float32] = np.linalg.norm(stacked, axis=1, keepdims=True)
+    units: NDArray[np.float32] = stacked / lengths.clip(1e-9)
     return units
 
 
