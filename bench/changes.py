@@ -30,10 +30,11 @@ from embodied_r_ros.sim.indoor.ground_truth import sampled_surface, views_of
 from embodied_r_ros.sim.indoor.world import World
 from embodied_r_ros.sim.runs import IndoorConfig
 import numpy as np
+from scipy.stats import binomtest
 from tqdm import tqdm
 
 from bench.perception import rendered_keyframes
-from bench.report import Budget, print_budgets
+from bench.report import Budget, judge
 
 if TYPE_CHECKING:
     import argparse
@@ -110,8 +111,6 @@ def main(args: argparse.Namespace) -> int:
     wrong, tried = joined_apart(visits, args.alike)
     figures = figures_of(tally) | {'apart': tried, 'joined_apart': wrong}
     print(json.dumps(figures, indent=1))
-    if args.json:
-        args.json.write_text(json.dumps(figures, indent=1) + '\n')
     budgets = [
         Budget('wrong joints', tally.wrong + wrong, 0),
         Budget('joined, of those that share views', figures['joined'], 0.9, at_least=True),
@@ -123,8 +122,7 @@ def main(args: argparse.Namespace) -> int:
         ]
     else:
         budgets.append(Budget('landmarks called changed', figures['called_changed'], 0.05))
-    print_budgets(budgets)
-    return 0 if all(budget.is_met for budget in budgets) else 1
+    return judge(budgets, args.json, figures)
 
 
 def figures_of(tally: ChangeTally) -> dict[str, Any]:
@@ -147,11 +145,8 @@ def interval(part: int, whole: int) -> tuple[float, float]:
     """Wilson's 95 % interval of a share."""
     if not whole:
         return 0.0, 1.0
-    z, p = 1.96, part / whole
-    middle = p + z**2 / (2 * whole)
-    half = z * math.sqrt(p * (1 - p) / whole + z**2 / (4 * whole**2))
-    low, high = ((middle + side * half) / (1 + z**2 / whole) for side in (-1, 1))
-    return round(max(0.0, low), 3), round(min(1.0, high), 3)
+    low, high = binomtest(part, whole).proportion_ci(method='wilson')
+    return round(float(low), 3), round(float(high), 3)
 
 
 class _Pair:

@@ -27,7 +27,7 @@ from embodied_r_ros.data.episodes.collect_jobs import collect, collection, Colle
 from embodied_r_ros.data.episodes.fleet_ray import FleetConfig, run_fleet
 from embodied_r_ros.data.episodes.manifest import find_recordings
 
-from bench.report import Budget, print_budgets
+from bench.report import Budget, judge
 
 if TYPE_CHECKING:
     import argparse
@@ -74,14 +74,7 @@ def main(args: argparse.Namespace) -> int:
         ]
     print(table(figures, args.duration))
     budgets = budgets_of(figures)
-    print_budgets(budgets)
-    if args.json:
-        report = {
-            'runs': [asdict(figure) for figure in figures],
-            'budgets': [budget.to_json() for budget in budgets],
-        }
-        args.json.write_text(json.dumps(report, indent=2) + '\n')
-    return 0 if all(budget.is_met for budget in budgets) else 1
+    return judge(budgets, args.json, {'runs': [asdict(figure) for figure in figures]})
 
 
 def table(figures: Sequence[FleetFigures], duration_s: float) -> str:

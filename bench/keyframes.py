@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
-import json
 from pathlib import Path
 import time
 from typing import Any, Protocol, TYPE_CHECKING, TypeVar
@@ -33,7 +32,7 @@ from bench.baselines import OfficialExtractor
 from bench.real_sequences import find_sequences, read_sequence, TrueOverlap
 from bench.real_sequences import true_overlap as true_real_overlap
 from bench.rendered_paths import PATHS, render_path, true_overlap
-from bench.report import Budget, print_budgets
+from bench.report import Budget, judge
 from bench.still import measure_still, print_still, still_budgets
 
 if TYPE_CHECKING:
@@ -141,7 +140,6 @@ class OverlapEstimate:
 
     estimate: float
     true: TrueOverlap
-    milliseconds: float
 
     @property
     def is_wrong(self) -> bool:
@@ -160,10 +158,7 @@ def follow(
     reference, judgements = shots[0], []
     method.refer(reference.image)
     for shot in shots[1:]:
-        started = time.perf_counter()
-        estimate = method.overlap(shot.image)
-        milliseconds = 1e3 * (time.perf_counter() - started)
-        judgement = OverlapEstimate(estimate, truth(reference, shot), milliseconds)
+        judgement = OverlapEstimate(method.overlap(shot.image), truth(reference, shot))
         judgements.append(judgement)
         if (judgement.estimate if own_references else judgement.true.filled) < MAX_OVERLAP:
             reference = shot
@@ -422,15 +417,5 @@ def main(args: argparse.Namespace) -> int:
     )
     budgets = _budgets(overlap, times, rate) + (_real_budgets(real) if real else [])
     budgets += still_budgets(still) if still else []
-    print_budgets(budgets)
-    if args.json:
-        figures = {
-            'overlap': overlap,
-            'real': real,
-            'still': still,
-            'milliseconds': times,
-            'bag': rate,
-            'budgets': [budget.to_json() for budget in budgets],
-        }
-        args.json.write_text(json.dumps(figures, indent=2) + '\n')
-    return 0 if all(budget.is_met for budget in budgets) else 1
+    figures = {'overlap': overlap, 'real': real, 'still': still, 'milliseconds': times}
+    return judge(budgets, args.json, {**figures, 'bag': rate})

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import asdict, dataclass
-import json
 import os
 from pathlib import Path
 import subprocess
@@ -29,7 +28,7 @@ import numpy as np
 import rclpy
 from sensor_msgs.msg import Image
 
-from bench.report import Budget, print_budgets
+from bench.report import Budget, judge
 
 if TYPE_CHECKING:
     import argparse
@@ -87,11 +86,7 @@ def main(args: argparse.Namespace) -> int:
         f'(p50), {figures.latency_p99_s * 1e3:.1f} ms (p99); '
         f'net.core.rmem_max {socket_limit() or "not known"}'
     )
-    print_budgets(budgets)
-    if args.json:
-        met = [budget.to_json() for budget in budgets]
-        args.json.write_text(json.dumps({**asdict(figures), 'budgets': met}, indent=2) + '\n')
-    return 0 if all(budget.is_met for budget in budgets) else 1
+    return judge(budgets, args.json, asdict(figures))
 
 
 def measure(count: int) -> LiveFigures:

@@ -17,7 +17,7 @@ import math
 from pathlib import Path
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.cli.arguments import some_count
@@ -234,17 +234,14 @@ def summary(tally: PerceptionTally) -> dict[str, float]:
     }
     for status in ItemStatus:
         name = status.name.lower()
-        figures[f'{name}_precision'] = _share(tally.statuses[status.name])
-        figures[f'{name}_recall'] = _share(tally.statuses[f'true {status.name}'])
+        for figure, key in (('precision', status.name), ('recall', f'true {status.name}')):
+            right = tally.statuses[key]
+            figures[f'{name}_{figure}'] = _ratio(sum(right), len(right))
     return {**figures, **_median_p90('ms_per_pair', 1e3 * np.array(tally.seconds))}
 
 
 def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else math.nan
-
-
-def _share(values: Sequence[bool]) -> float:
-    return _ratio(sum(values), len(values))
 
 
 def _median_p90(name: str, values: NDArray[np.float64]) -> dict[str, float]:
@@ -301,21 +298,17 @@ def main(args: argparse.Namespace) -> int:
         detector = DetectorConfig(args.detector or '')
         tallies = real_names.measure(args.real, args.labels, detector, args.half)
         real_names.print_figures(tallies)
-        if args.json:
-            args.json.write_text(json.dumps(real_names.to_json(tallies), indent=1))
-        return 0
-    if args.real:
-        positions = item_positions.measure(args.real)
-        item_positions.print_figures(positions)
-        if args.json:
-            args.json.write_text(json.dumps({'positions': positions}, indent=1))
-        return 0
-    width, height = (int(side) for side in args.size.split('x'))
-    config = IndoorConfig(width_px=width, height_px=height, kinds='all')
-    figures = measure(config, args.seed, args.episodes)
-    print(f'{"":28}' + ''.join(f'{mode:>14}' for mode in figures))
-    for name in figures[MODES[0]]:
-        print(f'{name:28}' + ''.join(f'{mode[name]:14.3f}' for mode in figures.values()))
+        figures: dict[str, Any] = real_names.to_json(tallies)
+    elif args.real:
+        figures = {'positions': item_positions.measure(args.real)}
+        item_positions.print_figures(figures['positions'])
+    else:
+        width, height = (int(side) for side in args.size.split('x'))
+        config = IndoorConfig(width_px=width, height_px=height, kinds='all')
+        figures = measure(config, args.seed, args.episodes)
+        print(f'{"":28}' + ''.join(f'{mode:>14}' for mode in figures))
+        for name in figures[MODES[0]]:
+            print(f'{name:28}' + ''.join(f'{mode[name]:14.3f}' for mode in figures.values()))
     if args.json:
         args.json.write_text(json.dumps(figures, indent=1))
     return 0

@@ -4,7 +4,8 @@
 A file holds lines of `id`, `source` or `map`, `question`, `options`, `truth` and maybe `held`
 (whether what is perceived decides it). `truth` is ["num", value, tolerance], ["any", words],
 ["list", names] or a list of accepted answers, among them perhaps unknown. Sources are below
---footage; `sim/SEED/NAME` is an episode of `sim indoor --seed SEED`, which is rendered first.
+--footage; `furnished/SEED/NAME` is an episode of `sim indoor --seed SEED`, which is rendered
+first, and `sim/SEED/NAME` one of a room of plain shapes.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.reasoning.quantities import Quantity, quantity_in
 from scipy.stats import binomtest
 
-from bench.report import Budget, print_budgets
+from bench.report import Budget, judge
 
 if TYPE_CHECKING:
     import argparse
 
 _EPISODES = 3  # that are rendered of a seed
+_KINDS_OF_ROOMS = {'sim': 'all', 'furnished': 'furniture'}
 _FEET = re.compile(r'\b(?:feet|foot|ft)\b')
 _METRES = re.compile(r'\b(?:met(?:er|re)s?|m)\b')
 _MOVED = re.compile(r'^(?:(?:moved|turned|tilted|rolled) )?(?:to the )?')
@@ -134,12 +136,14 @@ def read_questions(path: Path) -> list[PlainQuestion]:
 
 def _place_of(source: str, footage: Path, rooms: Path) -> Path:
     """Where a source is; a rendered room is made first."""
-    if not source.startswith('sim/'):
+    room, _, episode = source.partition('/')
+    if room not in _KINDS_OF_ROOMS:
         return footage / source
-    _, seed, name = source.split('/')
+    seed, name = episode.split('/')
     folder = rooms / seed
     if not folder.exists():
-        given = f'--episodes {_EPISODES} --seed {seed} --set indoor.kinds=all --out'
+        kinds = _KINDS_OF_ROOMS[room]
+        given = f'--episodes {_EPISODES} --seed {seed} --set indoor.kinds={kinds} --out'
         _run('sim', 'indoor', *given.split(), str(folder))
     return folder / name
 
@@ -191,8 +195,7 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         rows = [{**vars(q), **answers.get(q.id, {}), 'outcome': outcomes[q.id]} for q in questions]
         args.json.write_text('\n'.join(json.dumps(row, ensure_ascii=False) for row in rows) + '\n')
-    print_budgets(budgets)
-    return int(not all(budget.is_met for budget in budgets))
+    return judge(budgets, None, {})
 
 
 def _print_row(

@@ -108,7 +108,7 @@ def find_sequences(folder: Path) -> list[Path]:
     return folders
 
 
-def read_sequence(folder: Path, *, with_depth: bool = True) -> Iterator[RealShot]:
+def read_sequence(folder: Path) -> Iterator[RealShot]:
     """Read the images of a sequence in order, each with its pose and depth."""
     files = sorted((folder / 'images').iterdir())
     stamps_ns, poses, depth_unit_m = _read_poses(folder, len(files))
@@ -117,7 +117,7 @@ def read_sequence(folder: Path, *, with_depth: bool = True) -> Iterator[RealShot
         intrinsics = _read_intrinsics(folder, image.shape[1], image.shape[0])
         depth, depth_camera = None, None
         depth_file = folder / 'depth' / f'{file.stem}.png'
-        if with_depth and depth_file.exists():
+        if depth_file.exists():
             raw = _read_image(depth_file, cv2.IMREAD_UNCHANGED).astype(np.float32)
             depth, depth_camera = _thin(raw * np.float32(depth_unit_m), intrinsics)
         yield RealShot(

@@ -39,7 +39,7 @@ import yaml
 
 from bench.faulty_server import free_port
 from bench.live import image_message, RATE_HZ, wall_views
-from bench.report import Budget, print_budgets
+from bench.report import Budget, judge
 
 if TYPE_CHECKING:
     import argparse
@@ -88,14 +88,7 @@ def main(args: argparse.Namespace) -> int:
         worst = max(times_s, key=lambda back_s: (back_s != back_s, back_s))
         what = 'camera unplugged and back' if fault == 'camera' else f'{fault} killed'
         budgets.append(Budget(f'{what}: fresh answer after', worst, _LIMITS_S[fault], 's'))
-    print_budgets(budgets)
-    if args.json:
-        figures = {
-            'recoveries': [asdict(recovery) for recovery in recoveries],
-            'budgets': [budget.to_json() for budget in budgets],
-        }
-        args.json.write_text(json.dumps(figures, indent=2) + '\n')
-    return 0 if all(budget.is_met for budget in budgets) else 1
+    return judge(budgets, args.json, {'recoveries': list(map(asdict, recoveries))})
 
 
 def measure(faults: list[str], away_s: float, folder: Path) -> list[FaultRecovery]:

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+import json
 from pathlib import Path
 import re
 from typing import Any, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 
 def peak_mb() -> float:
@@ -41,6 +42,21 @@ class Budget:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
         return {**asdict(self), 'is_met': self.is_met}
+
+
+def judge(budgets: Sequence[Budget], file: Path | None, figures: dict[str, Any]) -> int:
+    """Print budgets, and write them with figures as JSON; the exit code: 1, one is not met.
+
+    Args:
+        budgets: What is judged.
+        file: Is written; None: none is.
+        figures: Plain JSON values.
+    """
+    print_budgets(budgets)
+    if file:
+        report = {**figures, 'budgets': [budget.to_json() for budget in budgets]}
+        file.write_text(json.dumps(report, indent=1) + '\n')
+    return int(not all(budget.is_met for budget in budgets))
 
 
 def print_budgets(budgets: Iterable[Budget]) -> None:

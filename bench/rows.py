@@ -10,7 +10,6 @@ of speed counts the time that the process had a core for: other work on the mach
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-import json
 from pathlib import Path
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from embodied_r_ros.cli.main import main as embodied_r
 from embodied_r_ros.sim.indoor.episodes import generate
 from embodied_r_ros.sim.runs import IndoorConfig
 
-from bench.report import Budget, peak_mb, print_budgets
+from bench.report import Budget, judge, peak_mb
 
 if TYPE_CHECKING:
     import argparse
@@ -77,12 +76,8 @@ def main(args: argparse.Namespace) -> int:
     print(f'bags of {args.duration:g} s, {args.size[0]}x{args.size[1]} at {args.rate:g} Hz')
     print(table(by_source))
     budgets = [budget for source in _SOURCES for budget in budgets_of(source, *by_source[source])]
-    print_budgets(budgets)
-    if args.json:
-        figures = {source: [asdict(f) for f in both] for source, both in by_source.items()}
-        figures['budgets'] = [budget.to_json() for budget in budgets]
-        args.json.write_text(json.dumps(figures, indent=2) + '\n')
-    return 0 if all(budget.is_met for budget in budgets) else 1
+    figures = {source: [asdict(f) for f in both] for source, both in by_source.items()}
+    return judge(budgets, args.json, figures)
 
 
 def measure(bags: Sequence[Path], source: str, duration_s: float, rows: Path) -> RowsFigures:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from contextlib import contextmanager, ExitStack
 from dataclasses import dataclass, replace
-import json
 import os
 from pathlib import Path
 import tempfile
@@ -39,7 +38,7 @@ from embodied_r_ros.serving.servers import ModelServers
 
 from bench.faulty_server import FaultyServer, free_port
 from bench.live import RATE_HZ, start_camera
-from bench.report import print_budgets
+from bench.report import judge
 from bench.soak_record import (
     ANSWERED,
     budgets_of,
@@ -154,15 +153,6 @@ def main(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         record = measure(plan, Path(scratch))
     budgets = budgets_of(record, _NODES)
-    report = {
-        'growths': growths(record),
-        'budgets': [budget.to_json() for budget in budgets],
-        **record.to_json(),
-    }
-    file = args.out / 'soak.json'
-    unfinished = file.with_name(f'.unfinished-{file.name}')
-    unfinished.write_text(json.dumps(report, indent=1) + '\n', encoding='utf-8')
-    unfinished.replace(file)
     answered, unreadable = (
         sum(request.outcome == outcome for request in record.requests)
         for outcome in (ANSWERED, UNREADABLE)
@@ -172,8 +162,8 @@ def main(args: argparse.Namespace) -> int:
         f'{len(record.requests)} questions, {answered} answered, {unreadable} not readably; '
         f'{len(record.restarts_s)} restarts of the server; all of it in {args.out}'
     )
-    print_budgets(budgets)
-    return 0 if all(budget.is_met for budget in budgets) else 1
+    figures = {'growths': growths(record), **record.to_json()}
+    return judge(budgets, args.out / 'soak.json', figures)
 
 
 def measure(plan: Plan, folder: Path) -> Record:

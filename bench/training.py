@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import asdict, dataclass
 from functools import wraps
-import json
 import math
 from pathlib import Path
 import tempfile
@@ -30,7 +29,7 @@ import torch
 from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, TrlParser
 
-from bench.report import Budget, print_budgets
+from bench.report import Budget, judge
 from training.data.grpo import GrpoArguments
 from training.grpo import trainer_of
 from training.run.rewards import three_rewards
@@ -143,11 +142,7 @@ def main(args: argparse.Namespace) -> int:
     for part, s in found.parts_s.items():
         print(f'{part.replace("_", " "):24} {s:>8.3f} s {s / found.parts_s[_STEP]:>8.2f}')
     budget = Budget('rewards', found.rewards_share(), _LIMIT, 'of a step')
-    print_budgets([budget])
-    if args.json:
-        figures = {**asdict(found), 'budgets': [budget.to_json()]}
-        args.json.write_text(json.dumps(figures, indent=2) + '\n')
-    return 0 if budget.is_met else 1
+    return judge([budget], args.json, asdict(found))
 
 
 def make_rows(folder: Path, rooms: int, seed: int) -> Path:

@@ -309,7 +309,9 @@ def build_interfaces(source: Path, build: Path, prefix: Path) -> None:
 
 def build_own_interfaces() -> None:
     """Compile embodied_r_msgs into .venv."""
-    build_interfaces(ROOT / 'embodied_r_msgs', VENV / 'build' / 'embodied_r_msgs', VENV)
+    build = VENV / 'build'
+    build_interfaces(ROOT / 'embodied_r_msgs', build / 'embodied_r_msgs', VENV)
+    shutil.rmtree(build)
     if SOURCED_ROS:
         (site_packages() / 'embodied_r_msgs' / '__init__.py').write_text(MESSAGES_INIT)
 
@@ -324,6 +326,8 @@ def main() -> None:
     make_venv()
     install_requirements(of_demo=of_demo)
     build_own_interfaces()
+    if of_demo and not SOURCED_ROS:  # a test compiles messages too
+        run(VENV / 'bin' / 'python', '-m', 'pip', 'uninstall', '--quiet', '--yes', 'cmake')
     STAMP.write_text(wanted)
     say(f'done: {VENV.relative_to(ROOT)}/bin/embodied-r')
 

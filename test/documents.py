@@ -176,10 +176,8 @@ def outputs_of(command: DocumentCommand) -> set[str]:
     written = {words[i + 1] for i, word in enumerate(words[:-1]) if word in _OUTPUTS}
     if words[0] == 'make':
         written.add(_MADE_BY_MAKE.get(words[1], ''))
-    trained = settings.get('train', [])  # of an experiment, which makes what is missing
     given = {settings.get(name, '') for name in ('output_dir', 'out')}
-    made = {each['output'] for each in trained}
-    return (written | set(command.written) | given | made) - {''}
+    return (written | set(command.written) | given) - {''}
 
 
 def inputs_of(command: DocumentCommand) -> set[str]:

@@ -16,7 +16,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.core.chat.settings import is_reader
 from embodied_r_ros.core.types.answers import Sampling
-from embodied_r_ros.data.questions.row import rows_as_asked
+from embodied_r_ros.data.questions.row import Row, rows_as_asked
 from embodied_r_ros.serving.profiles import READER, reasoner_config
 
 from training.data.selection import rows_of_split
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.core.chat.cache import ReplyCache
     from embodied_r_ros.core.scene.memory import MemoryConfig
-    from embodied_r_ros.data.questions.row import Row
 
     from training.eval.judging import Judge
 
@@ -54,8 +53,10 @@ if TYPE_CHECKING:
 # Besides rows of this project: the module of each, and what it is about.
 SUITES = {
     'benchmark': ('training.benchmark', 'a published benchmark by its own rows and scoring'),
-    'compare': ('training.eval.comparison', 'which of two reports is better, paired by row'),
-    'experiment': ('training.experiment', 'models against the first of them, in a YAML file'),
+    'compare': (
+        'training.eval.comparison',
+        'which of reports is better than the first, paired by row',
+    ),
     'grade': ('training.grade', 'completions that any program wrote'),
 }
 
@@ -119,7 +120,8 @@ def _outcomes(
             'id': row.id,
             'scene_id': row.scene_id,
             'question_type': row.question_type,
-            'prompt_sha256': row.prompt(memory).sha256(),
+            # Who is shown an image is compared on the same rows.
+            'prompt_sha256': Row.prompt(row, memory).sha256(),
             'solution': row.solution,
             **asdict(g),
         }
@@ -139,7 +141,7 @@ def mean_known(values: Sequence[float | None]) -> float | None:
 
 def by_type(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[str, Any]]:
     """Accuracy of each question type, with its interval and count."""
-    return rates(_grouped(rows, grades, lambda row: row.question_type))
+    return rates(_grouped(rows, grades, lambda row, _: row.question_type))
 
 
 def constants(rows: Sequence[Row]) -> dict[str, float]:
@@ -165,10 +167,8 @@ def _beside_blind(
 
 def by_wording(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[str, Any]]:
     """Accuracy in wordings of the training rows and in held-out ones; empty: rows do not tell."""
-    names = {False: 'known', True: 'held out'}
-    worded = [(r, g) for r, g in zip(rows, grades, strict=True) if 'held_out_wording' in r.meta]
-    some, own = [row for row, _ in worded], [grade for _, grade in worded]
-    return rates(_grouped(some, own, lambda row: names[bool(row.meta['held_out_wording'])]))
+    names = {False: 'known', True: 'held out', None: None}
+    return rates(_grouped(rows, grades, lambda row, _: names[row.meta.get('held_out_wording')]))
 
 
 # Of questions without an answer, by what proves that there is none.
@@ -177,19 +177,17 @@ _REASONS = {'layout': 'absent', 'foreign': 'foreign'}
 
 def by_reason(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[str, Any]]:
     """Accuracy where nothing seen can tell: an item that is nowhere, or a foreign question."""
-    kind = 'unanswerable'
-    of_kind = [(r, g) for r, g in zip(rows, grades, strict=True) if r.question_type == kind]
-    some, own = [row for row, _ in of_kind], [grade for _, grade in of_kind]
-    return rates(_grouped(some, own, lambda row: _REASONS.get(row.source, row.source)))
+
+    def reason(row: Row, _: Grade) -> str | None:
+        of_kind = row.question_type == 'unanswerable'
+        return _REASONS.get(row.source, row.source) if of_kind else None
+
+    return rates(_grouped(rows, grades, reason))
 
 
 def by_check(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[str, Any]]:
     """Accuracy of verified, unsupported and unchecked answers; empty: nothing checked them."""
-    groups: dict[str, list[tuple[float, str]]] = defaultdict(list)
-    for row, g in zip(rows, grades, strict=True):
-        if g.check:
-            groups[g.check].append((g.accuracy or 0.0, row.scene_id))
-    return rates(dict(sorted(groups.items())))
+    return rates(_grouped(rows, grades, lambda _, g: g.check or None))
 
 
 def rates(groups: dict[str, list[tuple[float, str]]]) -> dict[str, dict[str, Any]]:
@@ -207,7 +205,7 @@ def rates(groups: dict[str, list[tuple[float, str]]]) -> dict[str, dict[str, Any
 
 def by_scene(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[str, Any]]:
     """Accuracy in each scene, and its count; one scene alone has no interval."""
-    groups = _grouped(rows, grades, lambda row: row.scene_id)
+    groups = _grouped(rows, grades, lambda row, _: row.scene_id)
     return {
         scene: {'n': len(values), 'accuracy': _mean([right for right, _ in values])}
         for scene, values in groups.items()
@@ -215,12 +213,16 @@ def by_scene(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[str
 
 
 def _grouped(
-    rows: Sequence[Row], grades: Sequence[Grade], group: Callable[[Row], str]
+    rows: Sequence[Row], grades: Sequence[Grade], group: Callable[[Row, Grade], str | None]
 ) -> dict[str, list[tuple[float, str]]]:
-    """Accuracy and scene of the rows of each group, in alphabetical order of the groups."""
+    """Accuracy and scene of the rows of each group, in alphabetical order of the groups.
+
+    None: the row is of no group.
+    """
     groups: dict[str, list[tuple[float, str]]] = defaultdict(list)
     for row, g in zip(rows, grades, strict=True):
-        groups[group(row)].append((g.accuracy or 0.0, row.scene_id))
+        if (name := group(row, g)) is not None:
+            groups[name].append((g.accuracy or 0.0, row.scene_id))
     return dict(sorted(groups.items()))
 
 

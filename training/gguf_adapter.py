@@ -16,10 +16,11 @@ import numpy as np
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gguf import GGUFWriter
     from numpy.typing import NDArray
 
 ADAPTER_FILE = 'reader.gguf'  # in the output folder of a training
-_PARTS = {
+PARTS = {  # of a layer
     'self_attn.q_proj': 'attn_q', 'self_attn.k_proj': 'attn_k', 'self_attn.v_proj': 'attn_v',
     'self_attn.o_proj': 'attn_output', 'mlp.gate_proj': 'ffn_gate', 'mlp.up_proj': 'ffn_up',
     'mlp.down_proj': 'ffn_down',
@@ -62,7 +63,7 @@ def read_gguf_adapter(file: Path, base: Path) -> dict[str, NDArray[Any]]:
     """
     from gguf import GGUFReader
 
-    heads, names, tensors = _heads(base), {own: name for name, own in _PARTS.items()}, {}
+    heads, names, tensors = _heads(base), {own: name for name, own in PARTS.items()}, {}
     try:
         for tensor in GGUFReader(file).tensors:
             _, layer, part, _, letter = tensor.name.split('.')
@@ -100,14 +101,19 @@ def write_gguf_adapter(adapter: Path, base: Path, out: Path) -> int:
         if match is None:
             msg = f'{name}: no layer of a llama'
             raise ValueError(msg)
-        layer, part, letter = int(match[1]), _PARTS[match[2]], match[3].lower()
+        layer, part, letter = int(match[1]), PARTS[match[2]], match[3].lower()
         if letter == 'b' and part in heads:
             value = by_pairs(value, heads[part])
         writer.add_tensor(
             f'blk.{layer}.{part}.weight.lora_{letter}', np.ascontiguousarray(value, np.float16)
         )
+    close_gguf(writer)
+    return len(tensors)
+
+
+def close_gguf(writer: GGUFWriter) -> None:
+    """Write what was added, and close the file."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return len(tensors)

@@ -16,19 +16,18 @@ import sys
 from typing import Any
 
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.files import whole_file
 import numpy as np
 
-_PARTS = {
-    'self_attn.q_proj': 'attn_q', 'self_attn.k_proj': 'attn_k', 'self_attn.v_proj': 'attn_v',
-    'self_attn.o_proj': 'attn_output', 'mlp.gate_proj': 'ffn_gate', 'mlp.up_proj': 'ffn_up',
-    'mlp.down_proj': 'ffn_down', 'input_layernorm': 'attn_norm',
-    'post_attention_layernorm': 'ffn_norm',
-}  # fmt: skip
+from training.gguf_adapter import close_gguf, PARTS
+
+_PARTS = PARTS | {'input_layernorm': 'attn_norm', 'post_attention_layernorm': 'ffn_norm'}
 _WHOLE = {
     'model.embed_tokens.weight': 'token_embd.weight',
     'model.norm.weight': 'output_norm.weight',
     'lm_head.weight': 'output.weight',
 }
+_KINDS = np.float32, np.float16  # of vectors, and of matrices
 _LAYER = re.compile(r'model\.layers\.(\d+)\.(.+)\.(weight|bias)')
 
 
@@ -82,7 +81,7 @@ def write_gguf_model(folder: Path, path: Path) -> None:
     Raises:
         InputError: It is not of the Qwen2 architecture, or a file is missing.
     """
-    from gguf import GGMLQuantizationType, GGUFWriter, LlamaFileType
+    from gguf import GGUFWriter, LlamaFileType
     from safetensors.numpy import load_file
 
     try:
@@ -98,21 +97,14 @@ def write_gguf_model(folder: Path, path: Path) -> None:
         )
         raise InputError(msg)
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f'{path.name}.part')
-    writer = GGUFWriter(unfinished, 'qwen2')
-    writer.add_file_type(LlamaFileType.MOSTLY_F16)
-    _add_sizes(writer, config)
-    _add_tokenizer(writer, folder, config)
-    for name, value in sorted(weights.items()):
-        kind, array = GGMLQuantizationType.F32, value.astype(np.float32)
-        if value.ndim > 1:
-            kind, array = GGMLQuantizationType.F16, value.astype(np.float16)
-        writer.add_tensor(_gguf_name(name), array, raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    unfinished.replace(path)
+    with whole_file(path) as unfinished:
+        writer = GGUFWriter(unfinished, 'qwen2')
+        writer.add_file_type(LlamaFileType.MOSTLY_F16)
+        _add_sizes(writer, config)
+        _add_tokenizer(writer, folder, config)
+        for name, value in sorted(weights.items()):
+            writer.add_tensor(_gguf_name(name), value.astype(_KINDS[value.ndim > 1]))
+        close_gguf(writer)
 
 
 def main(arguments: list[str]) -> int:

@@ -46,7 +46,7 @@ from training.eval.judging import add_judge_option, judge_of
 from training.eval.readers import base_of
 from training.eval.shadow import read_shadowed, shadow_report
 from training.evaluate import evaluate
-from training.run.command import run_command
+from training.run.command import run_command, say
 from training.run.models import is_adapter, merge_adapter, model_folder
 
 if TYPE_CHECKING:
@@ -357,19 +357,19 @@ def examine_candidate(
     for name, each in zip(('serving', 'candidate'), reports, strict=True):
         figures = f'right {each["accuracy"]:.1%}, wrong {each["wrong"]:.1%}, answered '
         figures += f'{each["answered"]:.1%}'
-        _say(f'{name:<9} {figures} of {each["n"]} questions about {len(each["by_scene"])} scenes')
+        say(f'{name:<9} {figures} of {each["n"]} questions about {len(each["by_scene"])} scenes')
     comparison = compare(*reports)
     latency = None
     is_adapter_of_reader = is_reader(str(candidate))
     if args.latency_rows and not is_adapter_of_reader:  # one costs what another does
         timed = draw_rows(list(rows), args.latency_rows, args.seed)
         prompts = [row.prompt(memory) for row in timed]
-        latency = measure((str(served), str(candidate)), prompts, sampling, _say)
+        latency = measure((str(served), str(candidate)), prompts, sampling, say)
     config, of_shadow = _settings(PromotionGateConfig, args), _settings(ShadowGateConfig, args)
     checks = gate(comparison, latency, config, is_judged=judge is not None)
     if shadow:
         if problem := few_recordings(shadow):
-            _say(problem)
+            say(problem)
         checks += shadow_checks(shadow, of_shadow, config)
     sys.stdout.write(table(checks) + '\n')
     text = '\n'.join(row.to_json() for row in rows)
@@ -407,8 +407,8 @@ def decide(args: argparse.Namespace, slot: Path) -> int:
     """
     rows = draw_rows(rows_of_split(args.rows, args.split), args.limit, args.seed)
     if (scenes := len({row.scene_id for row in rows})) < _FEW_SCENES:
-        _say(f'the rows are of {scenes} scenes only: what holds elsewhere, few can tell')
-    shadowed = read_shadowed(args.after_shadow, _say) if args.after_shadow else None
+        say(f'the rows are of {scenes} scenes only: what holds elsewhere, few can tell')
+    shadowed = read_shadowed(args.after_shadow, say) if args.after_shadow else None
     incumbent = _weights(args.against) if args.against else serving_model(args.profile, slot)
     with tempfile.TemporaryDirectory() as folder:
         candidate = _weights(args.candidate)
@@ -421,20 +421,20 @@ def decide(args: argparse.Namespace, slot: Path) -> int:
             raise InputError(msg)
         served = incumbent
         if is_adapter(incumbent) and args.latency_rows:  # an adapter alone cannot be timed
-            _say(f'{incumbent} is an adapter: it is timed merged into its model')
+            say(f'{incumbent} is an adapter: it is timed merged into its model')
             served = merge_adapter(incumbent, Path(folder) / 'incumbent')
         record, passed = examine_candidate(incumbent, candidate, served, rows, shadowed, args)
         if args.no_promote:
-            _say(f'the gate would have {"promoted" if passed else "refused"} it')
+            say(f'the gate would have {"promoted" if passed else "refused"} it')
             return 0
         if passed:
             promoted = promote(slot, candidate, record, _signature(args))
-            _say(f'promoted: {promoted.folder} ({slot}/manifest.json)')
+            say(f'promoted: {promoted.folder} ({slot}/manifest.json)')
             return 0
     refusal = slot / 'refusals' / f'{digest.removeprefix("sha256:")[:12]}.json'
     text = json.dumps({'candidate': args.candidate, 'digest': digest, **record}, indent=2)
     write_whole(refusal, text + '\n', makes_folder=True)
-    _say(f'refused: {refusal}')
+    say(f'refused: {refusal}')
     return 1
 
 
@@ -566,7 +566,7 @@ def _run(args: argparse.Namespace) -> int:
     slot = slot_of(args.profile, args.slot)
     if args.rollback:
         back = roll_back(slot, _signature(args))
-        _say(f'in force: {back.folder if back else "the model of the profile"}')
+        say(f'in force: {back.folder if back else "the model of the profile"}')
         return 0
     return decide(args, slot)
 
@@ -574,10 +574,6 @@ def _run(args: argparse.Namespace) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Promote (0), refuse (1), or take back (0)."""
     return run_command(_parser(), _run, arguments)
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(line + '\n')
 
 
 if __name__ == '__main__':

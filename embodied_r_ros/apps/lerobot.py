@@ -25,6 +25,7 @@ from embodied_r_ros.apps.lerobot_frames import (
     tracks_of,
 )
 from embodied_r_ros.bags.reader import open_bag
+from embodied_r_ros.common.card import dataset_card
 from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, InputError
 from embodied_r_ros.core.types.geometry import NS_PER_S
 from embodied_r_ros.data.episodes.episode import read_as_recorded, read_marks
@@ -304,9 +305,11 @@ class LeRobotExport:
         _write_table(self.out / 'meta' / 'tasks.parquet', _task_table(list(self._tasks)))
         shapes = dict.fromkeys(self._sizes, (3, 1, 1))
         stats = {name: one.figures(shapes.get(name, (-1,))) for name, one in self._stats.items()}
-        for name, content in (('stats', stats), ('info', self._info())):
+        info = self._info()
+        for name, content in (('stats', stats), ('info', info)):
             text = json.dumps(content, indent=4) + '\n'
             (self.out / 'meta' / f'{name}.json').write_text(text, encoding='utf-8')
+        (self.out / 'README.md').write_text(_card(info), encoding='utf-8')
 
     def _info(self) -> dict[str, Any]:
         features: dict[str, Any] = {
@@ -347,6 +350,18 @@ class LeRobotExport:
             'video_path': _VIDEO,
             'features': features,
         }
+
+
+def _card(info: dict[str, Any]) -> str:
+    head = {
+        'task_categories': ['robotics'],
+        'tags': ['LeRobot'],
+        'configs': [{'config_name': 'default', 'data_files': 'data/*/*.parquet'}],
+    }
+    columns = {name: f'{one["dtype"]} {one["shape"]}' for name, one in info['features'].items()}
+    counts = {name: info[f'total_{name}'] for name in ('episodes', 'frames', 'tasks')}
+    text = f'Recordings as a dataset of LeRobot, {VERSION}, {info["fps"]} frames a second.'
+    return dataset_card('Recordings', text, head, columns, counts)
 
 
 def _libraries() -> None:

@@ -227,16 +227,6 @@ class RecordingTools:
             raise InputError(msg)
         return [self._bags[recording]]
 
-    def _see_inside(self, bag: Path) -> None:
-        """See that a recording is none that leads out of the folder, since it was listed.
-
-        Raises:
-            InputError: It is.
-        """
-        if not _is_in(bag, self._folder):
-            msg = f'{recording_name(bag)} is a link that leads out of the folder'
-            raise InputError(msg)
-
     def _summary(self, name: str) -> dict[str, Any]:
         episode, problem = read_safely(self._bags[name], self._read)
         if episode is None:
@@ -259,7 +249,9 @@ class RecordingTools:
         Raises:
             InputError: It cannot be read, or leads out of the folder by now.
         """
-        self._see_inside(bag)
+        if not _is_in(bag, self._folder):
+            msg = f'{recording_name(bag)} is a link that leads out of the folder'
+            raise InputError(msg)
         files = [*bag.iterdir(), labels_path(bag)] if bag.is_dir() else [bag, labels_path(bag)]
         stats = [file.stat() for file in sorted(files) if file.exists()]
         key = str(bag), tuple(part for stat in stats for part in (stat.st_mtime_ns, stat.st_size))

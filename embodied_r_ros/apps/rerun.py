@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 import os
 import subprocess
@@ -25,7 +24,7 @@ from embodied_r_ros.data.own_messages import keyframe_from_msg
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from enum import Enum
     from pathlib import Path
 
@@ -65,28 +64,21 @@ STATES = {
 }
 
 
-@dataclass(frozen=True)
-class ViewContents:
-    """What there is to be seen of a recording."""
-
-    cameras: Sequence[str]  # with images
-    has_ways: bool  # where a camera was is known
-    has_texts: bool  # keyframes, deltas or answers
-    has_deltas: bool
-    has_answers: bool
-
-
-def layout(rr: Any, contents: ViewContents) -> Any:
+def layout(rr: Any, cameras: Sequence[str], counts: Mapping[str, int]) -> Any:
     """The blueprint of a recording, with views of what is there and of nothing else.
 
     Args:
         rr: The Rerun SDK.
-        contents: What is there.
+        cameras: Those with images.
+        counts: How many keyframes, deltas, answers and poses there are.
     """
     make = rr.blueprint
     columns = [
         make.Vertical(contents=views, row_shares=shares)
-        for views, shares in (_camera_views(make, contents), _text_views(make, contents))
+        for views, shares in (
+            _camera_views(make, cameras, has_ways=bool(counts['poses'])),
+            _text_views(make, counts),
+        )
         if views
     ]
     return make.Blueprint(
@@ -97,27 +89,27 @@ def layout(rr: Any, contents: ViewContents) -> Any:
     )
 
 
-def _camera_views(make: Any, contents: ViewContents) -> tuple[list[Any], list[int]]:
+def _camera_views(
+    make: Any, cameras: Sequence[str], *, has_ways: bool
+) -> tuple[list[Any], list[int]]:
     """Images and the ways of the cameras, with the share of each in the height."""
     views = []
-    if contents.cameras:
-        images = [
-            make.Spatial2DView(origin=f'world/{name}', name=name) for name in contents.cameras
-        ]
+    if cameras:
+        images = [make.Spatial2DView(origin=f'world/{name}', name=name) for name in cameras]
         views.append(make.Grid(contents=images) if len(images) > 1 else images[0])
-    if contents.has_ways:
+    if has_ways:
         views.append(make.Spatial3DView(origin='world', name='where the camera was'))
     return views, [1] * len(views)
 
 
-def _text_views(make: Any, contents: ViewContents) -> tuple[list[Any], list[int]]:
+def _text_views(make: Any, counts: Mapping[str, int]) -> tuple[list[Any], list[int]]:
     """Texts and states, with the share of each in the height."""
     views: list[tuple[Any, int]] = []
-    if contents.has_answers:
+    if counts['answers']:
         views.append((make.TextDocumentView(origin='answer', name='newest answer'), 4))
-    if contents.has_deltas:
+    if counts['deltas']:
         views.append((make.TextDocumentView(origin='delta', name='newest delta'), 2))
-    if contents.has_texts:
+    if counts['keyframes'] or counts['deltas'] or counts['answers']:
         lines = make.TextLogView(
             origin='/',
             contents=['/keyframes/**', '/deltas/**', '/answers'],
@@ -127,11 +119,11 @@ def _text_views(make: Any, contents: ViewContents) -> tuple[list[Any], list[int]
             ),
         )
         views.append((lines, 4))
-    if contents.has_deltas or contents.has_answers:
+    if counts['deltas'] or counts['answers']:
         lanes = make.StateTimelineView(
             origin='/', contents=list(STATES), name='freshness and models'
         )
-        if contents.has_answers:
+        if counts['answers']:
             ages = make.TimeSeriesView(origin='age_s', name='age of the newest observation [s]')
             lanes = make.Tabs(lanes, ages)
         views.append((lanes, 3))
@@ -310,15 +302,7 @@ class _View:
         end_ns = self._last_ns + (self._last_ns - self._first_ns) // 20
         for entity in STATES:
             self._log(entity, end_ns, self._rr.StateChange(state=''))
-        has_texts = any(counts[name] for name in ('keyframes', 'deltas', 'answers'))
-        contents = ViewContents(
-            cameras=sorted(self._cameras),
-            has_ways=bool(self._ways),
-            has_texts=has_texts,
-            has_deltas=bool(counts['deltas']),
-            has_answers=bool(counts['answers']),
-        )
-        self._stream.send_blueprint(layout(self._rr, contents))
+        self._stream.send_blueprint(layout(self._rr, sorted(self._cameras), counts))
 
     def look(
         self,

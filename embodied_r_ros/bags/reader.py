@@ -224,6 +224,18 @@ def is_bag(path: Path) -> bool:
     return is_storage_file(path)
 
 
+def bag_holds(path: Path, test: Callable[[BagReader], Any]) -> bool:
+    """Tell whether a path is a bag that stands a test.
+
+    Raises:
+        BagError: The bag is damaged.
+    """
+    if not path.exists() or not is_bag(path):
+        return False
+    with open_bag(path) as reader:
+        return bool(test(reader))
+
+
 def storage_files(folder: Path) -> list[Path]:
     """The files of bags in a folder, in the order of their numbers."""
     files = [

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-import re
 import shutil
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ from embodied_r_ros.bags.format import (
     sync_folder,
     write_metadata,
 )
-from embodied_r_ros.bags.reader import is_bag, listed_files
+from embodied_r_ros.bags.reader import is_bag, listed_files, storage_files
 from embodied_r_ros.bags.salvage import is_whole, salvage
 from embodied_r_ros.bags.storage import read_content
 from embodied_r_ros.bags.writer import BagLock, is_locked
@@ -112,12 +111,7 @@ def find_episodes(path: Path) -> list[Path]:
 
 def mcap_files(folder: Path) -> list[Path]:
     """The files of a bag in the order in which they were written."""
-
-    def number(path: Path) -> tuple[int, str]:
-        match = re.search(r'_(\d+)$', path.stem)
-        return (int(match[1]) if match else 0), path.name
-
-    return sorted(folder.glob('*.mcap'), key=number)
+    return [file for file in storage_files(folder) if file.suffix == '.mcap']
 
 
 def bag_state(episode: Path) -> BagState:

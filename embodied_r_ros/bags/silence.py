@@ -164,7 +164,12 @@ class Silences:
                 if each.fed_s > limit_s
             ]
         if kind == _DELTA:
-            return self._owed_texts(silences, 5 * stream.period_s(), 'keyframes')
+            slack_s = 5 * stream.period_s()
+            return [
+                f'{self._when(each)}, while {each.inputs} keyframes came'
+                for each in silences
+                if _is_owed(each, slack_s)
+            ]
         return []
 
     def _sensor_texts(self, period_s: float, silences: Sequence[_Silence]) -> list[str]:
@@ -173,13 +178,6 @@ class Silences:
             f'{self._when(each)}, otherwise every {period_s:.2g} s'
             for each in silences
             if each.duration_s > limit_s
-        ]
-
-    def _owed_texts(self, silences: Sequence[_Silence], slack_s: float, source: str) -> list[str]:
-        return [
-            f'{self._when(each)}, while {each.inputs} {source} came'
-            for each in silences
-            if _is_owed(each, slack_s)
         ]
 
     def _still_limit_s(self, now_ns: int, *, is_over: bool) -> float:

@@ -14,7 +14,7 @@ from embodied_r_ros.bags.messages import (
     stamp_ns_from_msg,
     vector_to_msg,
 )
-from embodied_r_ros.bags.reader import is_bag, open_bag, read_messages, topics_of_type
+from embodied_r_ros.bags.reader import bag_holds, open_bag, read_messages, topics_of_type
 from embodied_r_ros.common.untrusted import as_label
 from embodied_r_ros.core.types.deltas import ItemStatus
 from embodied_r_ros.core.types.geometry import Pose
@@ -109,10 +109,7 @@ def has_boxes(path: Path) -> bool:
     Raises:
         BagError: The bag is damaged.
     """
-    if not path.exists() or not is_bag(path):
-        return False
-    with open_bag(path) as reader:
-        return bool(topics_of_type(reader, DETECTIONS_2D))
+    return bag_holds(path, lambda reader: topics_of_type(reader, DETECTIONS_2D))
 
 
 def read_boxes(path: Path) -> RecordedBoxes:

@@ -43,7 +43,6 @@ from embodied_r_ros.core.reasoning.question import (
     question_problem,
     ReasonerConfig,
 )
-from embodied_r_ros.data.episodes.contents import has_recorded_deltas
 from embodied_r_ros.data.episodes.offline import (
     answer_to_json,
     check_source,
@@ -264,24 +263,16 @@ def _sight(args: argparse.Namespace) -> Seer:
 
 
 def _check_options_of_images(args: argparse.Namespace) -> None:
-    """Refuse options that say which images are perceived, where none are.
+    """Refuse options that say which images are perceived, where a map is read.
 
     Raises:
         InputError: One is given.
-        BagError: The bag is damaged.
     """
     values = {'--topic': args.topic, 'source.rate_hz': rate_of(args)}
-    given = [name for name, value in values.items() if value is not None]
-    if not given or args.show_image:  # an image that is shown is read from a topic
-        return
-    if is_scene_map(args.source):
-        what = 'is a map'
-    elif args.perceiver in {None, 'recorded'} and has_recorded_deltas(args.source):
-        what = 'has deltas, which are read as they were recorded'
-    else:
-        return
-    msg = f'{given[0]} is for images, and {args.source} {what}: leave it out'
-    raise InputError(msg)
+    for name, value in values.items():
+        if value is not None and is_scene_map(args.source):
+            msg = f'{name} is for images, and {args.source} is a map: leave it out'
+            raise InputError(msg)
 
 
 def _check_image(args: argparse.Namespace) -> None:

@@ -40,7 +40,6 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import alone_in, whole_file
 from embodied_r_ros.core.keyframes.selector import KeyframeConfig
 from embodied_r_ros.core.scene.landmark_map import scene_map_text
-from embodied_r_ros.data.episodes.contents import has_recorded_deltas
 from embodied_r_ros.data.episodes.manifest import find_recordings
 from embodied_r_ros.data.episodes.offline import MapRecipe, MapStage
 
@@ -75,9 +74,10 @@ def main(args: argparse.Namespace) -> int:
     (source,) = local_paths([args.source])
     check_folder_of(args.out)
     check_folder_of(args.picture)
-    if args.perceiver == 'recorded' or (not args.perceiver and has_recorded_deltas(source)):
+    recipe = recipe_of(args)
+    if recipe.reads_deltas(source):
         refuse_options_of_images(args, str(source))
-    landmarks = recipe_of(args).map_of(source, image_progress)
+    landmarks = recipe.map_of(source, image_progress)
     scene_map = landmarks.scene_map()
     with alone_in(args.out.parent), whole_file(args.out) as unfinished:
         unfinished.write_text(scene_map_text(scene_map), encoding='utf-8')

@@ -289,8 +289,8 @@ def keyframe_to_msg(factory: MessageFactory, keyframe: Keyframe) -> Any:
         d=factory.array('float64', list(camera.distortion) if camera else []),
         **_pose_fields(factory, keyframe.pose),
         motion=_MOTION.to_msg(factory, keyframe.motion or Motion()),
-        depth=_depth_to_msg(factory, keyframe),
-        fixed_mask=_mask_to_msg(factory, keyframe),
+        depth=_packed_to_msg(factory, keyframe, keyframe.depth, '16UC1; png'),
+        fixed_mask=_packed_to_msg(factory, keyframe, keyframe.fixed_mask, 'mono8; png'),
     )
 
 
@@ -327,17 +327,11 @@ def keyframe_from_msg(msg: Any) -> Keyframe:
     )
 
 
-def _depth_to_msg(factory: MessageFactory, keyframe: Keyframe) -> Any:
-    packed = EncodedImage(b'', '')
-    if keyframe.depth:
-        packed = EncodedImage(keyframe.depth.data, '16UC1; png')
-    return encoded_image_to_msg(factory, keyframe.stamp_ns, keyframe.frame_id, packed)
-
-
-def _mask_to_msg(factory: MessageFactory, keyframe: Keyframe) -> Any:
-    mask = keyframe.fixed_mask
-    packed = EncodedImage(mask.data, 'mono8; png') if mask else EncodedImage(b'', '')
-    return encoded_image_to_msg(factory, keyframe.stamp_ns, keyframe.frame_id, packed)
+def _packed_to_msg(
+    factory: MessageFactory, keyframe: Keyframe, packed: PackedDepth | PackedMask | None, kind: str
+) -> Any:
+    image = EncodedImage(packed.data, kind) if packed else EncodedImage(b'', '')
+    return encoded_image_to_msg(factory, keyframe.stamp_ns, keyframe.frame_id, image)
 
 
 def _pose_fields(factory: MessageFactory, pose: Pose | None) -> dict[str, Any]:

@@ -240,9 +240,7 @@ class KeyframeExtractorNode(ManagedNode):
         self._has_told_parts = False
         self._keyframe_ns = self._told_ns = 0  # last keyframe; last word of it
         self._age_s = self._delay_s = 0.0  # of the newest image, as it came; once it was evaluated
-        self._worker: Worker[_Arrival] = Worker(
-            self._evaluate, config.queue, self._note_problem, 'keyframes'
-        )
+        self._worker: Worker[_Arrival] = Worker(self._evaluate, config.queue, self._note_problem)
         self.while_active.callback(self._worker.close)
         self._listen(config)
 

@@ -190,8 +190,14 @@ class ProposalGate(ManagedNode):
             self._refuse(judgement.proposal.id, judgement.rule, judgement.reason)
 
     def pose_of(self, msg: KeypointProposal) -> PoseStamped:
-        """The pose that comes out for a proposal that is accepted."""
-        return _pose_of(msg)
+        """The pose that comes out for a proposal that is accepted.
+
+        Where no orientation is proposed, no rotation stands for it.
+        """
+        pose: PoseStamped = deepcopy(msg.pose)
+        if not msg.orientation_valid:
+            pose.pose.orientation = Quaternion(w=1.0)
+        return pose
 
     def _refuse(self, proposal_id: str, rule: str, reason: str) -> None:
         self._counts[rule] += 1
@@ -215,14 +221,6 @@ class ProposalGate(ManagedNode):
         self._dismiss('time jumped back')
         self._poses.clear()
         self._gate.forget()
-
-
-def _pose_of(msg: KeypointProposal) -> PoseStamped:
-    """The pose of a proposal; where none is proposed, no rotation stands for its orientation."""
-    pose: PoseStamped = deepcopy(msg.pose)
-    if not msg.orientation_valid:
-        pose.pose.orientation = Quaternion(w=1.0)
-    return pose
 
 
 def _place(proposal: Any) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 import threading
@@ -136,40 +136,28 @@ def _bridge_image(msg: Any) -> NDArray[np.uint8] | None:
         raise ImageError(text) from None
 
 
+def _qos(
+    depth: int,
+    reliability: ReliabilityPolicy = ReliabilityPolicy.RELIABLE,
+    durability: DurabilityPolicy = DurabilityPolicy.VOLATILE,
+) -> QoSProfile:
+    policies = {'reliability': reliability, 'durability': durability}
+    return QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=depth, **policies)
+
+
 # Input from sensors: matches every publisher. A short queue rides out a busy moment; which image
 # is worth its time is decided behind it.
-SENSOR = QoSProfile(
-    reliability=ReliabilityPolicy.BEST_EFFORT, history=HistoryPolicy.KEEP_LAST, depth=10
-)
+SENSOR = _qos(10, ReliabilityPolicy.BEST_EFFORT)
 # What this package computes: each message counts.
-RESULT = QoSProfile(
-    reliability=ReliabilityPolicy.RELIABLE, history=HistoryPolicy.KEEP_LAST, depth=10
-)
+RESULT = _qos(10)
 # The newest state of each publisher, also for those who come later.
-LATCHED = QoSProfile(
-    reliability=ReliabilityPolicy.RELIABLE,
-    durability=DurabilityPolicy.TRANSIENT_LOCAL,
-    history=HistoryPolicy.KEEP_LAST,
-    depth=1,
-)
+LATCHED = _qos(1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 # The same with the states before it: who records a burst of them loses none.
-LATCHED_REVISIONS = QoSProfile(
-    reliability=ReliabilityPolicy.RELIABLE,
-    durability=DurabilityPolicy.TRANSIENT_LOCAL,
-    history=HistoryPolicy.KEEP_LAST,
-    depth=30,
-)
+LATCHED_REVISIONS = _qos(30, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 # Everyone's newest state: room for the latched message of many publishers (`/tf_static`).
-LATCHED_OF_MANY = QoSProfile(
-    reliability=ReliabilityPolicy.RELIABLE,
-    durability=DurabilityPolicy.TRANSIENT_LOCAL,
-    history=HistoryPolicy.KEEP_LAST,
-    depth=100,
-)
+LATCHED_OF_MANY = _qos(100, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 # `/tf`, as tf2 listens to it.
-TRANSFORMS = QoSProfile(
-    reliability=ReliabilityPolicy.RELIABLE, history=HistoryPolicy.KEEP_LAST, depth=100
-)
+TRANSFORMS = _qos(100)
 
 
 def overridable() -> QoSOverridingOptions:
@@ -292,7 +280,8 @@ def recorded_topics(config: RecorderConfig) -> list[RecordedTopic]:
         info = camera_topic(camera, 'camera_info')
         topics.append(_sensor(info, 'sensor_msgs/msg/CameraInfo'))
         if config.images == 'compressed':
-            topics.append(_compressed_topic(camera_topic(camera, 'image')))
+            image = _sensor(camera_topic(camera, 'image'), 'sensor_msgs/msg/CompressedImage')
+            topics.append(replace(image, is_bulk=True, transport='compressed'))
     return topics
 
 
@@ -310,11 +299,6 @@ def pipeline_topics() -> list[str]:
 
 def _sensor(name: str, type_name: str) -> RecordedTopic:
     return RecordedTopic(name, type_name, SENSOR, SENSOR_DATA_QOS)
-
-
-def _compressed_topic(name: str) -> RecordedTopic:
-    kind = 'sensor_msgs/msg/CompressedImage'
-    return RecordedTopic(name, kind, SENSOR, SENSOR_DATA_QOS, is_bulk=True, transport='compressed')
 
 
 def _transforms() -> list[RecordedTopic]:

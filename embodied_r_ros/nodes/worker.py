@@ -58,7 +58,6 @@ class Worker(Generic[Item]):
         handle: Callable[[Item, int], None],
         capacity: int,
         on_error: Callable[[Exception], None],
-        name: str,
     ) -> None:
         """Start the thread.
 
@@ -67,7 +66,6 @@ class Worker(Generic[Item]):
                 was handled.
             capacity: Items that may wait.
             on_error: Gets what `handle` raised; the thread goes on with the next item.
-            name: Name of the thread.
         """
         self.dropped = 0
         self._handle = handle
@@ -77,7 +75,7 @@ class Worker(Generic[Item]):
         self._dropped_since = 0
         self._is_closed = False
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def submit(self, item: Item) -> None:

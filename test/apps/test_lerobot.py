@@ -21,6 +21,7 @@ from embodied_r_ros.core.types.images import encode_image, EncodedImage
 from embodied_r_ros.data.episodes.label_check import append_label, read_scope
 import numpy as np
 import pytest
+import yaml
 
 from test.arm.bags import RATE_HZ, SETUP, tool_at
 from test.arm.bags import write_bag as arm_bag
@@ -101,6 +102,15 @@ def test_dataset_says_what_it_holds(dataset: Path) -> None:
     assert second[f'videos/{CAMERA}/to_timestamp'] == pytest.approx(4.1)
     tasks = parquet.read_table(dataset / 'meta/tasks.parquet')
     assert json.loads(tasks.schema.metadata[b'pandas'])['index_columns'] == ['task']
+
+
+def test_dataset_has_a_card(dataset: Path) -> None:
+    _, head, text = (dataset / 'README.md').read_text().split('---\n', 2)
+    [config] = yaml.safe_load(head)['configs']
+    assert len(list(dataset.glob(config['data_files']))) == 2
+    features = json.loads((dataset / 'meta/info.json').read_text())['features']
+    assert [name for name in features if f'\n| {name} | ' not in text] == []
+    assert '| episodes | 2 |\n| frames | 82 |' in text
 
 
 def test_frames_are_on_a_grid_with_a_picture_each(dataset: Path) -> None:

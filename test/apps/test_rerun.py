@@ -9,7 +9,7 @@ import sys
 from typing import Any
 from unittest.mock import MagicMock
 
-from embodied_r_ros.apps.rerun import layout, show, ViewContents
+from embodied_r_ros.apps.rerun import layout, show
 from embodied_r_ros.bags.message_types import BagMessageFactory
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
@@ -141,12 +141,11 @@ def test_answers_of_the_same_time_are_read_side_by_side(
 
 
 @pytest.mark.parametrize(
-    ('shown', 'views'),
+    ('cameras', 'counts', 'views'),
     [
         (
-            ViewContents(
-                ['front', 'rear'], has_ways=True, has_texts=True, has_deltas=True, has_answers=True
-            ),
+            ['front', 'rear'],
+            {'poses': 9, 'keyframes': 9, 'deltas': 9, 'answers': 1},
             {
                 'Spatial2DView': 2,
                 'Spatial3DView': 1,
@@ -157,9 +156,8 @@ def test_answers_of_the_same_time_are_read_side_by_side(
             },
         ),
         (
-            ViewContents(
-                ['front'], has_ways=False, has_texts=True, has_deltas=True, has_answers=False
-            ),
+            ['front'],
+            {'poses': 0, 'keyframes': 0, 'deltas': 9, 'answers': 0},
             {
                 'Spatial2DView': 1,
                 'TextDocumentView': 1,
@@ -168,18 +166,17 @@ def test_answers_of_the_same_time_are_read_side_by_side(
             },
         ),
         (
-            ViewContents(
-                ['front'], has_ways=False, has_texts=False, has_deltas=False, has_answers=False
-            ),
+            ['front'],
+            {'poses': 0, 'keyframes': 0, 'deltas': 0, 'answers': 0},
             {'Spatial2DView': 1},
         ),
     ],
 )
 def test_layout_has_views_of_what_is_there_and_no_others(
-    shown: ViewContents, views: dict[str, int]
+    cameras: list[str], counts: dict[str, int], views: dict[str, int]
 ) -> None:
     rerun = MagicMock()
-    layout(rerun, shown)
+    layout(rerun, cameras, counts)
     made = [name for name, _, _ in rerun.blueprint.method_calls if name.endswith('View')]
     assert {name: made.count(name) for name in made} == views
 

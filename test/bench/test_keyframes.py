@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def judgement(said: float, with_holes: float, filled: float) -> OverlapEstimate:
-    return OverlapEstimate(said, TrueOverlap(with_holes, filled), 0.0)
+    return OverlapEstimate(said, TrueOverlap(with_holes, filled))
 
 
 def test_decisions_count_where_truth_is_sure() -> None:

@@ -114,7 +114,7 @@ def test_files_of_commands_are_there_or_made_before(page: Path) -> None:
         for file in outputs_of(command)
     }
     for command in COMMANDS[page]:
-        made |= outputs_of(command)  # an experiment trains what it compares
+        made |= outputs_of(command)
         if command.is_whole:
             lacking = [path for path in inputs_of(command) if not is_there(path, made)]
             assert lacking == [], str(command)

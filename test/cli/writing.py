@@ -19,7 +19,7 @@ from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.core.types.landmarks import read_scene_map
 from embodied_r_ros.data.episodes.inspect import file_sha256
-from embodied_r_ros.data.questions.row import read_rows, write_rows
+from embodied_r_ros.data.questions.row import read_rows
 from embodied_r_ros.serving.promotion import in_force, promote, see_whole
 import pytest
 
@@ -152,21 +152,6 @@ def _arm(folder: Path) -> None:
     assert main(['questions', str(bag), '--out', str(folder / 'arm.jsonl')]) == 0
 
 
-def _experiment(folder: Path) -> None:
-    from test.training.test_sft import turning_row
-
-    model_in(folder)
-    write_rows(folder / 'rows.jsonl', [turning_row(i, 'test') for i in range(3)])
-    values = {
-        'models': {'start': str(folder / 'model')},
-        'rows': {'turns': str(folder / 'rows.jsonl')},
-        'max_tokens': 4,
-        'cache': str(folder / 'cache'),
-        'out': str(folder / 'out' / 'e'),
-    }
-    (folder / 'experiment.yaml').write_text(json.dumps(values))
-
-
 @dataclass(frozen=True)
 class Writing:
     """A command that writes into OUT."""
@@ -252,14 +237,6 @@ WRITING = {
         's/ep*',
         whole_bag,
         needs=('embodied_r_ros.sim.arm.world',),
-    ),
-    'experiment': Writing(
-        'training.experiment --config IN/experiment.yaml',
-        'e/report.json',
-        read,
-        _experiment,
-        ('trl',),
-        room=(0.0, 0.5),  # its times make a report longer or shorter
     ),
     'publish': Writing('models publish IN/slot OUT/slot', 'slot/manifest.json', whole_slot, _slot),
     'images': Writing(

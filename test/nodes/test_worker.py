@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def test_items_are_handled_in_order() -> None:
     handled: list[int] = []
-    worker: Worker[int] = Worker(lambda item, _: handled.append(item), 10, print, 'test')
+    worker: Worker[int] = Worker(lambda item, _: handled.append(item), 10, print)
     for item in range(5):
         worker.submit(item)
     wait_for(lambda: len(handled) == 5, 'five items')
@@ -35,7 +35,7 @@ def test_oldest_are_dropped_and_counted_when_the_worker_is_behind() -> None:
         go.wait(10)
         handled.append((item, dropped))
 
-    worker: Worker[int] = Worker(handle, 2, print, 'test')
+    worker: Worker[int] = Worker(handle, 2, print)
     worker.submit(0)
     assert started.wait(10)
     for item in range(1, 6):
@@ -53,7 +53,7 @@ def test_error_is_told_and_the_next_item_is_handled() -> None:
     def handle(item: int, dropped: int) -> None:
         raise ZeroDivisionError(item)
 
-    worker: Worker[int] = Worker(handle, 10, errors.append, 'test')
+    worker: Worker[int] = Worker(handle, 10, errors.append)
     worker.submit(0)
     worker.submit(0)
     wait_for(lambda: len(errors) == 2, 'two errors')
@@ -71,7 +71,7 @@ def test_dropped_are_told_with_the_next_item_that_is_handled() -> None:
             raise ZeroDivisionError(item)
         handled.append((item, dropped))
 
-    worker: Worker[str] = Worker(handle, 2, lambda error: None, 'test')
+    worker: Worker[str] = Worker(handle, 2, lambda error: None)
     worker.submit('bad')
     assert started.wait(10)
     for item in ('lost', 'lost', 'bad', 'good'):
@@ -89,7 +89,7 @@ def test_close_does_not_wait_longer_than_asked() -> None:
         started.set()
         go.wait(10)
 
-    worker: Worker[int] = Worker(handle, 2, print, 'test')
+    worker: Worker[int] = Worker(handle, 2, print)
     worker.submit(0)
     assert started.wait(10)
     assert not worker.close(timeout_s=0.01)

@@ -95,6 +95,37 @@ def test_the_demo_needs_no_torch(bootstrap: Any) -> None:
     assert not wanted & {'torch', 'transformers', 'mujoco', 'ray', 'trl'}
 
 
+@pytest.mark.parametrize(
+    ('arguments', 'ros', 'removed'),
+    [(['demo'], '', ['cmake']), ([], '', []), (['demo'], 'jazzy', [])],
+)
+def test_what_only_compiles_does_not_stay(
+    bootstrap: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    ros: str,
+    removed: list[str],
+) -> None:
+    commands: list[tuple[str, ...]] = []
+
+    def build(source: Path, build: Path, prefix: Path) -> None:
+        build.mkdir(parents=True)
+        (prefix / bootstrap.site_packages().relative_to(prefix) / source.name).mkdir(parents=True)
+
+    bootstrap.SOURCED_ROS, bootstrap.VENV, bootstrap.STAMP = ros, tmp_path, tmp_path / 'stamp'
+    bootstrap.ROOT = tmp_path
+    bootstrap.fingerprint = lambda *, of_demo: str(of_demo)
+    for name in ('check_machine', 'make_venv', 'install_requirements'):
+        setattr(bootstrap, name, lambda **_: None)
+    bootstrap.build_interfaces = build
+    bootstrap.run = lambda *words: commands.append(tuple(map(str, words)))
+    monkeypatch.setattr(sys, 'argv', ['bootstrap.py', *arguments])
+    bootstrap.main()
+    assert [words[-1] for words in commands if 'uninstall' in words] == removed
+    assert not (tmp_path / 'build').exists()
+
+
 def test_pandas_goes_with_numpy_of_the_system(bootstrap: Any) -> None:
     assert bootstrap.beside_the_system([PANDAS], '1.26.4 True') == ['pandas<3']
     assert bootstrap.beside_the_system([PANDAS], '2.3.1 True') == [PANDAS]

@@ -85,6 +85,16 @@ def test_pinned_versions_are_among_those_asked_for(file: str, python: str) -> No
         assert not version or asked.specifier.contains(version), (str(asked), version)
 
 
+def test_no_version_is_admitted_that_nobody_has_tried() -> None:
+    options = options_of_setup(ROS_DISTRO='')
+    of_users = [v for k, v in options['extras_require'].items() if k not in {'test', 'dev'}]
+    asked = [Requirement(line) for line in chain(options['install_requires'], *of_users)]
+    bounds = {str(one): {part.operator for part in one.specifier} for one in asked}
+    assert [name for name, signs in bounds.items() if '<' not in signs] == []
+    lowest = {str(Requirement(line)) for line in options['install_requires']}
+    assert [name for name in lowest if '>=' not in bounds[name]] == []
+
+
 def test_numpy_and_opencv_of_a_sourced_ros_are_not_asked_for() -> None:
     alone = names(options_of_setup(ROS_DISTRO='')['install_requires'])
     beside = names(options_of_setup(ROS_DISTRO='jazzy')['install_requires'])
@@ -185,6 +195,9 @@ def test_one_file_brings_the_rest_of_a_robot_with_the_server_of_its_models() -> 
         asked = [*options['install_requires'], *options['extras_require']['llama']]
         assert names(asked, python) - of_apt <= names(brought, python)
     assert not {'torch', 'transformers'} & names(brought)
+    bounds = {one.name: one for one in map(Requirement, asked)}
+    shared = [one for one in map(Requirement, brought) if one.name != 'numpy']
+    assert [str(one) for one in shared if one.specifier != bounds[one.name].specifier] == []
     assert (
         'pip install -r src/embodied_r_ros/requirements/robot.txt'
         in (ROOT / 'docs' / 'on_a_robot.md').read_text()

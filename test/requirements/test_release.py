@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
+import yaml
 
 from test.requirements.package import options_of_setup, ROOT
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 FILES = [ROOT / 'docker' / name for name in ('Dockerfile', 'Dockerfile.nvidia')]
 PACKAGES = [ROOT, ROOT / 'embodied_r_msgs']
+CHAPTERS = {'arm': 'Arms', 'reader': 'Answers'}  # of docs/results.md
 RECORDINGS = '~/embodied_r:/home/robot/embodied_r'
 # As apt's: it runs in a Python that knows nothing of the environment.
 ROS2 = '#!{python}\nfrom ros2cli.cli import main\nraise SystemExit(main())\n'
@@ -83,6 +85,15 @@ def test_an_image_is_built_as_the_documents_say() -> None:
     ):
         assert step in said
         assert step in steps
+
+
+def test_the_documents_name_the_distributions_of_the_image() -> None:
+    [named] = re.findall(r'^# ROS_DISTRO may be (.*)\.$', FILES[0].read_text(), re.MULTILINE)
+    *others, last = (name.capitalize() for name in named.split(', '))
+    said = f'ROS 2 ({", ".join(others)} or {last})'
+    assert said in (ROOT / 'docs' / 'on_a_robot.md').read_text()
+    for page in (ROOT / 'README.md', ROOT / 'docs' / 'is_this_for_me.md'):
+        assert f'ROS 2 {others[0]} to {last} ' in page.read_text()
 
 
 def test_the_image_for_gpus_has_the_vllm_of_the_package() -> None:
@@ -205,6 +216,25 @@ def test_a_package_can_be_released(folder: Path) -> None:
     newest = re.search(r'^(\d+\.\d+\.\d+) \(\d{4}-\d\d-\d\d\)\n-+$', log, re.MULTILINE)
     assert newest
     assert newest[1] == root.findtext('version')
+
+
+@pytest.mark.parametrize('name', CHAPTERS)
+def test_the_card_of_a_model_has_the_figures_of_the_results(name: str) -> None:
+    head = yaml.safe_load((ROOT / 'models' / name / 'README.md').read_text().split('---\n')[1])
+    assert {'license', 'library_name', 'pipeline_tag', 'datasets'} <= set(head)
+    assert ('base_model' in head) is (head['library_name'] == 'peft')
+    [model] = head['model-index']
+    assert model['name'] == name
+    chapter = (ROOT / 'docs' / 'results.md').read_text().partition(f'\n## {CHAPTERS[name]}\n')[2]
+    chapter = chapter.partition('\n## ')[0]
+    for result in model['results']:
+        about = chapter.partition(f'\n| {result["dataset"]["name"]}')[2] or chapter
+        if name == 'reader':  # its row comes after that of the tools
+            about = about.partition('`embedded`')[2].partition('\n')[0]
+        for metric in result['metrics']:
+            is_share = metric['type'] == 'success_rate'
+            row = f'\n| {metric["name"]} | {metric["value"]:.2f} ('
+            assert (row if is_share else f' {metric["value"]} %') in about, metric
 
 
 def test_licences_and_changelogs_are_installed() -> None:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipe for arms runs, and those of experiments can be started."""
+"""The recipe for arms runs, and those of reinforcement and its control can be started."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TYPE_CHECKING
+from typing import Any
 
 import pytest
 
@@ -23,15 +23,9 @@ from test.training.commands import run_training
 from training.data.grpo import GrpoArguments, training_prompts
 from training.data.selection import rows_of_kinds
 from training.data.sft import examples, SftArguments
-from training.experiment import read_experiment
 from training.run.models import load_tokenizer
 
-if TYPE_CHECKING:
-    from training.experiment import TrainingConfig
-
 ROOT = Path(__file__).resolve().parents[2]
-EXPERIMENTS = sorted((ROOT / 'training/configs/experiments').glob('*.yaml'))
-RUNS = [(path.stem, run) for path in EXPERIMENTS for run in read_experiment(path).train]
 SMALL = (
     '--max_steps', '1', '--save_steps', '1', '--report_to', 'none', '--threads', '1',
     '--bf16', 'false',
@@ -63,21 +57,18 @@ def test_reinforcement_recipe_runs(rows: Path, tmp_path: Path) -> None:
     assert 'format : accuracy : consistency = 0.50 : 0.50 : 0.00' in said
 
 
-@pytest.mark.parametrize(('name', 'training'), RUNS, ids=lambda value: str(value)[:40])
-def test_runs_of_experiments_have_settings_that_their_recipe_knows(
-    name: str, training: TrainingConfig
-) -> None:
-    del name
-    kinds: tuple[Any, ...] = (
-        (SftArguments, SFTConfig) if training.recipe == 'sft' else (GrpoArguments, GRPOConfig)
-    )
-    given = ['--config', str(ROOT / training.config), '--output_dir', training.output]
-    for key, value in training.settings.items():
-        given += [f'--{key}', *map(str, value if isinstance(value, list) else [value])]
-    arguments, config = TrlParser(kinds).parse_args_and_config(given)
-    assert config.output_dir == training.output
-    for key, value in training.settings.items():
-        assert getattr(arguments, key, None) == value or getattr(config, key, None) == value
+@pytest.mark.parametrize(
+    ('config', 'kinds'),
+    [
+        ('improve-grpo.yaml', (GrpoArguments, GRPOConfig)),
+        ('improve-control.yaml', (SftArguments, SFTConfig)),
+    ],
+)
+def test_settings_of_a_file_are_those_that_its_recipe_knows(config: str, kinds: Any) -> None:
+    file = ROOT / 'training/configs' / config
+    given = ['--config', str(file), '--output_dir', 'out', '--model', 'start', '--seed', '1']
+    arguments, trainer = TrlParser(kinds).parse_args_and_config(given)
+    assert (arguments.model, trainer.output_dir, trainer.seed) == ('start', 'out', 1)
 
 
 def test_only_types_that_are_asked_for_are_trained_on(rows: Path) -> None:

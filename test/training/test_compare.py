@@ -8,6 +8,8 @@ import pytest
 
 pytest.importorskip('torch')
 
+from embodied_r_ros.common.errors import InputError
+
 from training import evaluate
 from training.eval import comparison as compare
 
@@ -118,6 +120,25 @@ def test_a_comparison_is_a_suite_of_evaluate(
     assert evaluate.main(['compare', *files, '--json', str(tmp_path / 'out' / 'c.json')]) == 0
     assert capsys.readouterr().out.startswith('first    50.0%  a\nsecond  100.0%  b\n')
     assert json.loads((tmp_path / 'out' / 'c.json').read_text())['difference'] == 0.5
+
+
+def test_runs_of_one_recipe_are_compared_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [[True, False] * 4, [True] * 8, [True, True, True, False] * 2]
+    files = [write_json(tmp_path / f'{i}.json', report(f'{i}', run)) for i, run in enumerate(runs)]
+    assert evaluate.main(['compare', *files, '--json', str(tmp_path / 'c.json')]) == 0
+    assert 'mean of 2 runs 87.5% (75.0% to 100.0%): difference +37.5%' in capsys.readouterr().out
+    found = json.loads((tmp_path / 'c.json').read_text())
+    assert [each['difference'] for each in found['comparisons']] == [0.5, 0.25]
+    low, high = found['mean']['interval_95']
+    assert low <= found['mean']['difference'] == 0.375 <= high
+
+
+def test_runs_of_other_rows_have_no_mean() -> None:
+    first, *runs = (report(name, [True] * n) for name, n in (('a', 8), ('b', 8), ('c', 4)))
+    with pytest.raises(InputError, match='the reports are of other rows'):
+        compare.mean_over_runs(first, runs)
 
 
 @pytest.mark.parametrize('suite', evaluate.SUITES)

@@ -28,16 +28,15 @@ from safetensors.torch import load_file
 import torch
 from transformers import AutoProcessor, Qwen2VLForConditionalGeneration
 from trl import GRPOConfig, GRPOTrainer, SFTConfig, TrlParser
-import yaml
 
 from test.arm.arms import camera, write_arm_bag
 from test.core.reasoning.test_reasoner import ScriptedClient
 from test.tiny_models import save_language_model, save_vision_language_model
-from training import evaluate, experiment, grpo, sft
+from training import evaluate, grpo, sft
 from training.data.grpo import GrpoArguments, training_prompts
 from training.data.sft import SftArguments
 from training.data.vision import image_file, image_prompt, load_processor, main, rows_with_images
-from training.eval import generation
+from training.eval import comparison, generation
 from training.run.models import is_vision_model, load_tokenizer
 from training.run.rewards import format_reward
 
@@ -236,20 +235,15 @@ def test_a_language_model_is_shown_no_images(
 def test_a_vision_model_is_compared_with_one_that_is_told(
     folder: Path, eyes: Path, language: Path, tmp_path: Path
 ) -> None:
-    values = {
-        'models': {'told': str(language), 'shown': str(eyes)},
-        'images': {'shown': str(folder / 'images')},
-        'rows': {'arm': str(folder / 'shown.jsonl')},
-        'limit': 3,
-        'max_tokens': 4,
-        'cache': 'none',
-        'out': str(tmp_path / 'out'),
-    }
-    (tmp_path / 'some.yaml').write_text(yaml.safe_dump(values))
-    assert experiment.main(['--config', str(tmp_path / 'some.yaml')]) == 0
-    cells = json.loads((tmp_path / 'out' / 'report.json').read_text())['cells']
-    assert [cell['n'] for cell in cells] == [3, 3]
-    assert cells[1]['against_first']['difference'] == 0  # of random weights, both
+    files = [tmp_path / 'told.json', tmp_path / 'shown.json']
+    shown = ['--images', str(folder / 'images')]
+    for model, more, file in ((language, [], files[0]), (eyes, shown, files[1])):
+        asked = ['--model', str(model), '--rows', str(folder / 'shown.jsonl'), '--limit', '3']
+        asked += ['--max-tokens', '16', '--cache', 'none', '--json', str(file), *more]
+        assert evaluate.main(asked) == 0
+    found = comparison.compare(*map(comparison.read_report, files))
+    assert (found['n'], found['rows_in_one_only']) == (3, 0)
+    assert found['difference'] == 0  # of random weights, both
 
 
 SIZES_PX = ((84, 84), (56, 112), (140, 56))  # heights and widths

@@ -23,7 +23,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.common.settings import read_yaml
 from embodied_r_ros.core.reasoning.calls import format_calls, parse_calls, UNKNOWN_CALL
 from embodied_r_ros.core.reasoning.forms import asks_yes_no
-from embodied_r_ros.core.reasoning.reading import Call
+from embodied_r_ros.core.reasoning.reading import Call, NEW_TOOLS
 from embodied_r_ros.core.reasoning.sentences import expand_pattern, read_sentences
 from embodied_r_ros.core.scene.names import resolve, SHAPE_WORDS
 from embodied_r_ros.core.scene.sightings import LabelParts
@@ -74,12 +74,19 @@ _STOP = re.compile(r'^go forward until (?:past )?(?:the )?', re.IGNORECASE)
 _Words = dict[str, str]
 
 
-CALL_WORDS = read_sentences()['patterns']
+def written_words(part: str) -> dict[str, tuple[str, ...]]:
+    """Sentences by their calls; `unknown()` where the compact form has not the tool."""
+    words: dict[str, tuple[str, ...]] = {}
+    for calls, texts in read_sentences()[part].items():
+        is_new = calls.split('(')[0] in NEW_TOOLS
+        key = 'unknown()' if is_new else calls
+        words[key] = (*words.get(key, ()), *texts)
+    return words
+
+
+CALL_WORDS = written_words('patterns')
 CALL_OPTIONS = {call: tuple(map(tuple, options)) for call, options in _FILE['options'].items()}
-PEOPLE_WORDS = {call: texts for call, texts in read_sentences()['people'].items() if '(' in call}
-PEOPLE_WORDS['unknown()'] += tuple(  # of tools that the compact form has not
-    text for call, texts in read_sentences()['people'].items() if '(' not in call for text in texts
-)
+PEOPLE_WORDS = written_words('people')
 OPENERS, CLOSERS, JOINTS = (tuple(_FILE[name]) for name in ('openers', 'closers', 'joints'))
 YES_NO = (('yes', 'no'), ('no', 'yes'), ('yes', 'no', 'unknown'))
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of two models is better on the same rows: `training.evaluate compare A.json B.json`.
+"""Which models are better on the same rows: `training.evaluate compare A.json B.json …`.
 
-A.json and B.json are reports of `training.evaluate --json`. The test is paired: every row is asked
+A.json and the others are reports of `training.evaluate --json`. Each is compared with the first,
+and of several so is the mean: they are runs of one recipe. The test is paired: every row is asked
 of both, and whole scenes are resampled and flipped (`statistics.py`).
 """
 
@@ -19,7 +20,7 @@ from embodied_r_ros.common.errors import InputError
 
 from training.eval.asking import add_report_option, write_report
 from training.eval.figures import gain_text
-from training.eval.statistics import paired_test
+from training.eval.statistics import interval_over_runs, paired_test
 from training.run.command import run_command
 
 if TYPE_CHECKING:
@@ -89,6 +90,28 @@ def _figures(pairs: Sequence[Pair]) -> dict[str, Any]:
     return {**_rates(pairs), **(asdict(paired) if paired else {})}
 
 
+def mean_over_runs(first: dict[str, Any], runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What runs of one recipe gain on the first; the interval resamples both scenes and runs.
+
+    Raises:
+        InputError: The runs were not asked the same rows.
+    """
+    pairs = [_paired(first, run) for run in runs]
+    if len({tuple(a['id'] for a, _ in some) for some in pairs}) > 1:
+        msg = 'the reports are of other rows: evaluate all runs on the same file of rows'
+        raise InputError(msg)
+    gains = [[(b['accuracy'] or 0.0) - (a['accuracy'] or 0.0) for a, b in some] for some in pairs]
+    rates = [_rates(some)['second_accuracy'] for some in pairs]
+    return {
+        'runs': len(runs),
+        'accuracy': sum(rates) / len(rates),
+        'lowest': min(rates),
+        'highest': max(rates),
+        'difference': sum(map(sum, gains)) / (len(gains) * len(gains[0])),
+        'interval_95': interval_over_runs(gains, [a['scene_id'] for a, _ in pairs[0]]),
+    }
+
+
 def table(comparison: dict[str, Any]) -> str:
     """The comparison as text."""
     lines = [
@@ -126,17 +149,28 @@ def read_report(path: Path) -> dict[str, Any]:
 
 
 def _run(args: argparse.Namespace) -> int:
-    comparison = compare(read_report(args.first), read_report(args.second))
-    write_report(args.json, comparison)
-    sys.stdout.write(table(comparison) + '\n')
+    first, *others = map(read_report, [args.first, *args.others])
+    comparisons = [compare(first, other) for other in others]
+    texts = list(map(table, comparisons))
+    report = comparisons[0]
+    if len(others) > 1:
+        mean = mean_over_runs(first, others)
+        report = {'comparisons': comparisons, 'mean': mean}
+        spread = f'{mean["lowest"]:.1%} to {mean["highest"]:.1%}'
+        texts.append(
+            f'mean of {len(others)} runs {mean["accuracy"]:.1%} ({spread}): '
+            f'difference {gain_text(mean)}'
+        )
+    write_report(args.json, report)
+    sys.stdout.write('\n\n'.join(texts) + '\n')
     return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare two reports."""
+    """Compare reports with the first of them."""
     parser = argparse.ArgumentParser(prog='training.evaluate compare', description=__doc__)
     parser.add_argument('first', type=Path, metavar='A.json')
-    parser.add_argument('second', type=Path, metavar='B.json')
+    parser.add_argument('others', type=Path, nargs='+', metavar='B.json')
     add_report_option(parser)
     return run_command(parser, _run, arguments)
 

@@ -9,11 +9,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-def rate_text(value: float | None) -> str:
-    """A rate of 0..1 in per cent."""
-    return 'not known' if value is None else f'{value:.1%}'
-
-
 def interval_text(interval: Sequence[float] | None) -> str:
     """An interval of rates in brackets, to stand after one; rows of one scene have none."""
     return (

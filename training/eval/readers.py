@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import asdict
 import json
 from pathlib import Path
-import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
@@ -25,6 +24,7 @@ from embodied_r_ros.serving.served import served_model
 from tqdm import tqdm
 
 from training.eval.grading import completion_of
+from training.run.command import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,7 +69,7 @@ def reader_completions(
     known = {key: text for key in keys if (text := cache.get(key)) is not None}
     known |= {key: _BLIND for key, row in zip(keys, rows, strict=True) if not _is_seen(row)}
     if len(known) < len(set(keys)):
-        with served_model(adapter, _say, profile=profile) as chat:
+        with served_model(adapter, say, profile=profile) as chat:
             reasoner = Reasoner(HttpChatClient(chat), config)
             pairs = list(zip(keys, rows, strict=True))
             for key, row in tqdm(pairs, desc='answers', leave=False, disable=None):
@@ -94,7 +94,3 @@ def _completion(reasoner: Reasoner, row: Row) -> str:
     except Refusal as refusal:
         answer = refusal.answer  # unknown
     return completion_of(answer)
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(line + '\n')

@@ -9,7 +9,7 @@ from pathlib import Path
 import shlex
 import subprocess
 import sys
-from typing import Any, TextIO, TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.common.processes import tie_command
@@ -18,6 +18,11 @@ from yaml import YAMLError
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator, Sequence
+
+
+def say(line: str) -> None:
+    """Tell people how it goes on, beside what a command is asked for."""
+    sys.stderr.write(line + '\n')
 
 
 def run_command(
@@ -51,13 +56,12 @@ def _ended(name: str, run: Callable[[], int]) -> int:
         return 1
 
 
-def run_step(*words: object, well: Sequence[int] = (0,), stdout: TextIO | None = None) -> int:
+def run_step(*words: object, well: Sequence[int] = (0,)) -> int:
     """Run a command of the project, as if typed here, in a process that ends with this one.
 
     Args:
         words: `embodied-r` or a module such as `training.sft`, and its words.
         well: Exit codes that are no failure.
-        stdout: Where its output goes; None: to that of this process.
 
     Raises:
         EmbodiedRError: It ends with another code.
@@ -67,8 +71,7 @@ def run_step(*words: object, well: Sequence[int] = (0,), stdout: TextIO | None =
     sys.stderr.flush()
     module = 'embodied_r_ros.cli.main' if texts[0] == 'embodied-r' else texts[0]
     command = tie_command([sys.executable, '-m', module, *texts[1:]])
-    quiet = subprocess.DEVNULL
-    code = subprocess.run(command, stdin=quiet, stdout=stdout, check=False).returncode
+    code = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
     if code not in well:
         msg = f'{texts[0]} ended with code {code}: what it said stands above'
         raise EmbodiedRError(msg)

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, MISSING
 import json
 from pathlib import Path
 import shutil
 import sys
-from typing import Any, get_origin, get_type_hints, TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 from zipfile import is_zipfile
 
 from embodied_r_ros.common.errors import InputError
@@ -23,7 +22,6 @@ from training.eval.generation import model_identity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from dataclasses import Field
 
 # The trainer writes it last: when a process ends, a checkpoint that has it is complete.
 _LAST_FILE = 'trainer_state.json'
@@ -60,7 +58,6 @@ def _is_complete(checkpoint: Path) -> bool:
 
 # No .json: the digest of a model is over those, and releases and promotions copy them.
 _FILE = 'manifest.yaml'
-_SEED = 42  # of a trainer that is told none
 # What of a recipe's own settings does not decide what is learned from the first step on; the model
 # is known by its weights. How long it learns, and how it logs and saves, may change as well.
 _FREE = ('model', 'judge', 'max_eval_rows', 'max_eval_samples', 'threads', 'adapter_server')
@@ -150,41 +147,3 @@ def refuse_another(folder: Path, manifest: Mapping[str, Any]) -> None:
             'delete this one'
         )
         raise InputError(msg)
-
-
-def refuse_other_run(folder: Path, recipe: type[Any], config: Path, more: dict[str, Any]) -> None:
-    """Refuse a folder with a model that a recipe would not begin as it began.
-
-    A start that is on this machine no more is not compared.
-
-    Args:
-        folder: Output folder of the run.
-        recipe: Dataclass of the recipe's settings.
-        config: YAML file of the run.
-        more: Settings in place of those in the file.
-
-    Raises:
-        InputError: It began otherwise, or a file cannot be read.
-    """
-    if not (folder / _FILE).exists():
-        return
-    recipe_settings = {**(read_yaml(config) or {}), **more}
-    kinds = get_type_hints(recipe)
-    settings = {
-        field.name: _value(field, recipe_settings, is_list=get_origin(kinds[field.name]) is list)
-        for field in fields(recipe)
-    }
-    is_gone = not Path(settings['model']).expanduser().is_dir()
-    start = '' if is_gone else settings['model']
-    manifest = manifest_of({**settings, 'model': start}, recipe_settings.get('seed', _SEED))
-    if is_gone and settings['model']:
-        del manifest['model']
-    refuse_another(folder, manifest)
-
-
-def _value(field: Field[Any], given: Mapping[str, Any], *, is_list: bool) -> Any:
-    """A setting as the recipe has it: one value is a list of one where lists are wanted."""
-    value = given.get(field.name, [] if is_list else field.default)
-    if value is MISSING:
-        return ''
-    return [value] if is_list and not isinstance(value, list) else value

@@ -9,7 +9,7 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.core.chat.settings import holds_weights, refuse_pickles
+from embodied_r_ros.core.chat.settings import refuse_pickles
 from peft import PeftModel
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -118,12 +118,6 @@ def load_gguf(file: Path) -> tuple[Any, Any]:
         raise InputError(msg) from None
     model.hf_quantizer, model.is_quantized = None, False  # it is no more
     return tokenizer, model
-
-
-def is_complete(folder: Path) -> bool:
-    """Tell whether a recipe has saved all of its model; the tokenizer comes after the weights."""
-    has_settings = (folder / 'config.json').exists() or is_adapter(folder)
-    return has_settings and holds_weights(folder) and (folder / 'tokenizer.json').exists()
 
 
 def base_folder(folder: Path) -> Path:

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 import json
 import logging
 from pathlib import Path
+import ssl
 import threading
 from typing import Any, TYPE_CHECKING
+from urllib.parse import urljoin
 
 from embodied_r_ros.common.errors import ModelError
 from embodied_r_ros.common.work import CALLS, METER
@@ -48,7 +50,6 @@ import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    import ssl
 
     from embodied_r_ros.core.chat.connection import RequestKind
     from embodied_r_ros.core.chat.protocol import ChatChunk
@@ -446,7 +447,7 @@ class HttpChatClient:
     def _sent_on(self, call: HttpCall, place: str) -> HttpCall:
         """The call to where a server sends it: not to another host, which would get the token."""
         try:
-            url, before = httpx.URL(call.url).join(place), httpx.URL(call.url)
+            url, before = httpx.URL(urljoin(call.url, place)), httpx.URL(call.url)
             is_safer = (before.scheme, url.scheme) == ('http', 'https')
             is_same = url.host == before.host and (url.scheme == before.scheme or is_safer)
         except (httpx.InvalidURL, ValueError):
@@ -494,7 +495,7 @@ class HttpChatClient:
         """Turn what the connection does into errors that say what to do."""
         try:
             yield
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+        except (httpx.ConnectError, httpx.ConnectTimeout, ssl.SSLError) as error:
             reason = str(error) or 'no connection in time'
             if 'CERTIFICATE_VERIFY_FAILED' in reason:
                 msg = (

@@ -254,13 +254,9 @@ def _strongest(candidates: BoxCandidates, threshold: float, overlap: float) -> l
     numbers = np.flatnonzero(candidates.scores >= threshold)
     boxes, scores = candidates.boxes[numbers], candidates.scores[numbers]
     corners = np.column_stack([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]])
-    survivors = cv2.dnn.NMSBoxesBatched(
-        corners.astype(float).tolist(),
-        scores.astype(float).tolist(),
-        candidates.classes[numbers].astype(int).tolist(),
-        threshold,
-        overlap,
-    )
+    apart = corners.astype(float)  # no box of a class overlaps one of another
+    apart[:, 0] += candidates.classes[numbers] * (2.0 * np.abs(boxes).max(initial=0.0) + 1.0)
+    survivors = cv2.dnn.NMSBoxes(apart.tolist(), scores.astype(float).tolist(), threshold, overlap)
     order = np.array(sorted(np.ravel(survivors), key=lambda number: -scores[number]), np.int64)
     alone = cv2.dnn.NMSBoxes(
         corners[order].tolist(), scores[order].astype(float).tolist(), threshold, _ONE_THING

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Known sentences, and which of them a question is most like.
+"""Known sentences, and how a question is read by those that it is like.
 
-Two sentences are as alike as the mean of two cosines: of their embeddings (the static ones of
-WordLlama, 16 MB, 0.1 ms a sentence), which know words that mean the same, and of their words and
-pairs of words, weighted by how rare they are, which know what must stand there literally.
+Two sentences are as alike as the mean of two kernels: the squared cosine of their embeddings (the
+static ones of WordLlama, 16 MB, 0.1 ms a sentence), which know words that mean the same, and the
+cosine of their words and pairs of words, weighted by how rare they are, which know what must stand
+there literally. How surely a question is read as calls is the kernel ridge regression of that.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 import re
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ConfigError
 import numpy as np
+from scipy.sparse import csr_array
 import yaml
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ _INNERMOST = r'\[([^\[\]]*)\]'
 _SLOT = re.compile(r'\{a?([w-z])s?\}')
 _LIST = re.compile(r'\{x\}, (?:the )?\{y\},? (?:(?:and|or) )?(?:the )?\{z\}')
 _EACH = 6  # sentences of a pattern
+_RIDGE = 0.25  # of the regression
 _PAIR = 0.5  # weight of two words beside that of one
 _WORD = re.compile(r"[a-z0-9']+")
 _MASKS = {'{c}': 'red', '{n}': '3'}
@@ -57,13 +60,15 @@ class KnownSentence:
 
 @dataclass(frozen=True)
 class _Known:
-    """All sentences, with what compares them."""
+    """All sentences, and what a question is compared with them by."""
 
-    sentences: tuple[KnownSentence, ...]
-    vectors: NDArray[np.float32]
-    slots: NDArray[np.int64]  # how many each has
-    weights: dict[str, float]  # of words and pairs
-    holders: dict[str, tuple[list[int], list[float]]]  # sentences with each, and its share there
+    vectors: NDArray[np.float32]  # of each sentence
+    columns: dict[str, int]  # of words and pairs
+    weights: NDArray[np.float64]  # of each column
+    grams: csr_array  # what each sentence has of them, as unit vectors
+    readings: tuple[KnownSentence, ...]  # one of each that differ in calls or slots
+    slots: NDArray[np.int64]  # how many each of these has
+    coefficients: NDArray[np.float64]  # of each sentence for each of these
     words: frozenset[str]
 
 
@@ -78,7 +83,7 @@ def read_sentences() -> dict[str, dict[str, tuple[str, ...]]]:
 
     return {
         part: {call: tuple(map(filled, texts)) for call, texts in read[part].items()}
-        for part in ('patterns', 'people', 'kinds')
+        for part in ('patterns', 'people')
     }
 
 
@@ -149,15 +154,26 @@ def _grams(text: str) -> Counter[str]:
     return Counter((*words, *pairs))
 
 
-def _shares(text: str, weights: dict[str, float]) -> dict[str, float]:
-    """Weighted words and pairs of a text, as a unit vector."""
-    values = {
-        gram: count * weights[gram] * (_PAIR if ' ' in gram else 1.0)
-        for gram, count in _grams(text).items()
-        if gram in weights
-    }
-    length = float(np.linalg.norm(list(values.values()))) if values else 0.0
-    return {gram: value / max(length, 1e-9) for gram, value in values.items()}
+def _unit_rows(
+    texts: Sequence[str], columns: dict[str, int], weights: NDArray[np.float64]
+) -> csr_array:
+    """Weighted words and pairs of each text, as unit vectors."""
+    rows = csr_array((len(texts), len(columns))).tolil()
+    for row, text in enumerate(texts):
+        for gram, count in _grams(text).items():
+            if gram in columns:
+                rows[row, columns[gram]] = count * weights[columns[gram]]
+    shares = rows.tocsr()
+    lengths = np.sqrt(shares.multiply(shares).sum(axis=1))
+    return csr_array(shares.multiply(1 / np.maximum(lengths, 1e-9)[:, None]))
+
+
+def _alike(vectors: NDArray[Any], grams: csr_array, known: _Known | None = None) -> NDArray[Any]:
+    """How alike sentences are to all that are known, or to each other."""
+    to_vectors, to_grams = (known.vectors, known.grams) if known else (vectors, grams)
+    meant = np.clip(vectors @ to_vectors.T, 0, None) ** 2
+    both: NDArray[Any] = (meant + (grams @ to_grams.T).toarray()) / 2
+    return both
 
 
 @cache
@@ -167,28 +183,43 @@ def known() -> _Known:
     Raises:
         ConfigError: The package with the vectors is not installed.
     """
-    read, rng = read_sentences(), Random(0)
+    sentences = _all_sentences()
+    texts = [each.text for each in sentences]
+    counts = Counter(gram for text in texts for gram in _grams(text))
+    columns = {gram: column for column, gram in enumerate(counts)}
+    weights = np.array(
+        [
+            np.log(len(texts) / (1 + n)) * (_PAIR if ' ' in gram else 1)
+            for gram, n in counts.items()
+        ]
+    )
+    vectors, grams = embed(texts), _unit_rows(texts, columns, weights)
+    readings = {(each.calls, each.slots): each for each in sentences}
+    which = list(readings)
+    is_read = np.array([[(s.calls, s.slots) == one for one in which] for s in sentences])
+    kernel = _alike(vectors, grams) + _RIDGE * np.eye(len(texts))
+    return _Known(
+        vectors,
+        columns,
+        weights,
+        grams,
+        tuple(readings.values()),
+        slots=np.array([len(slots) for _, slots in which]),
+        coefficients=np.linalg.solve(kernel, is_read.astype(float)),
+        words=frozenset(word for text in texts for word in text.split()),
+    )
+
+
+def _all_sentences() -> list[KnownSentence]:
+    read = read_sentences()
     pairs = [
-        (expand_pattern(pattern, rng), call)
-        for call, patterns in read['patterns'].items()
+        (expand_pattern(pattern, Random(f'{pattern} {index}')), calls)
+        for calls, patterns in read['patterns'].items()
         for pattern in patterns
-        for _ in range(_EACH)
+        for index in range(_EACH)
     ]
-    given = (*read['people'].items(), *read['kinds'].items())
-    pairs += [(text, call) for call, texts in given for text in texts]
-    sentences = tuple(_sentence(*pair) for pair in dict.fromkeys(pairs))
-    counts = Counter(gram for each in sentences for gram in _grams(each.text))
-    weights = {gram: float(np.log(len(sentences) / (1 + n))) for gram, n in counts.items()}
-    holders: dict[str, tuple[list[int], list[float]]] = {}
-    for index, each in enumerate(sentences):
-        for gram, share in _shares(each.text, weights).items():
-            own = holders.setdefault(gram, ([], []))
-            own[0].append(index)
-            own[1].append(share)
-    vectors = embed([each.text for each in sentences])
-    slots = np.array([len(each.slots) for each in sentences])
-    words = frozenset(word for each in sentences for word in each.text.split())
-    return _Known(sentences, vectors, slots, weights, holders, words)
+    pairs += [(text, calls) for calls, texts in read['people'].items() for text in texts]
+    return [_sentence(*pair) for pair in dict.fromkeys(pairs)]
 
 
 def _sentence(text: str, calls: str) -> KnownSentence:
@@ -196,13 +227,17 @@ def _sentence(text: str, calls: str) -> KnownSentence:
         text, calls = _LIST.sub('{xs}', text), calls.replace('{x}, {y}, {z}', '{x}')
     calls = 'count({c})' if '{c}' in text else calls
     slots = tuple(dict.fromkeys(_SLOT.findall(text)))
+    order = dict(zip(slots, 'xyzw', strict=False))  # whatever letters the sentence gives them
+    calls = re.sub(r'\{([w-z])\}', lambda slot: f'{{{order[slot[1]]}}}', calls)
     for slot, word in _MASKS.items():
         text = text.replace(slot, word)
-    return KnownSentence(plain_text(text).strip(' ?.!'), calls, slots)
+    return KnownSentence(plain_text(text).strip(' ?.!'), calls, tuple(order.values()))
 
 
-def most_similar(text: str, things: int) -> tuple[KnownSentence, float]:
-    """The sentence that a text is most like, and how much: up to 1.
+def read_sentence(text: str, things: int) -> tuple[KnownSentence, float]:
+    """How a text is read by the sentences that it is like, and how surely: about 0 to 1.
+
+    Kernel ridge regression from how alike it is to each sentence to how that one is read.
 
     Args:
         text: In lower case, with 'thing' in place of each name, and 'things' of each list.
@@ -212,11 +247,8 @@ def most_similar(text: str, things: int) -> tuple[KnownSentence, float]:
         ConfigError: The package with the vectors is not installed.
     """
     all_known, text = known(), text.strip(' ?.!')
-    literal = np.zeros(len(all_known.sentences), np.float32)
-    for gram, share in _shares(text, all_known.weights).items():
-        indices, shares = all_known.holders[gram]
-        literal[indices] += share * np.array(shares, np.float32)
-    similar = (all_known.vectors @ embed([text])[0] + literal) / 2
-    similar = np.where(all_known.slots == things, similar, -1)
-    best = int(similar.argmax())
-    return all_known.sentences[best], float(similar[best])
+    grams = _unit_rows([text], all_known.columns, all_known.weights)
+    scores = (_alike(embed([text]), grams, all_known) @ all_known.coefficients)[0]
+    scores = np.where(all_known.slots == things, scores, -1)
+    best = int(scores.argmax())
+    return all_known.readings[best], float(scores[best])

@@ -86,6 +86,7 @@ _SMALL_TURN_DEG = 5.0  # less is none
 # Share of a move that is upwards: up to which it is level, and from which it rises.
 _LEVEL, _RISING = 0.1, 0.15
 _FEW_UNKNOWN = 0.1  # share of the motions that may be unknown where nothing rose
+_FEW_MOVES = 5  # times as many motions at rest: one of them may be an error
 _MOVE_M = 0.15
 _SAME_WAY_RAD = math.radians(5.0)  # between directions of a thing that is far away
 _MOST_TIMES = 10  # as far that is said
@@ -1351,6 +1352,10 @@ class Scene:
         last = last or (known[-1] if known else None)
         if last is None or (ever and not last.is_moving and len(known) < len(stands) - 1):
             _refuse('whether I moved is not known')
+        moved = sum(bool(s.is_moving) for s in known)
+        if ever and 0 < moved * _FEW_MOVES < len(known):
+            stood = f'in {len(known) - moved} of {len(known)} motions I stood still'
+            _refuse(f'whether I moved is not clear: {stood}')
         action = self.deltas[last.index].action
         seen = f' [{last.index + 1}]: {action}' if action else ''
         when = 'On the way I' if ever else 'At last I'

@@ -30,7 +30,6 @@ def read_only(array: Array) -> Array:
 
 NS_PER_S = 1_000_000_000  # stamps and durations are integer nanoseconds
 Position = tuple[float, float, float]  # [m]
-Orientation = tuple[float, float, float, float]  # quaternion x, y, z, w
 # Columns are the optical axes (x right, y down, z forward) written in body axes: v_body = R v_opt.
 BODY_FROM_OPTICAL = read_only(np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]]))
 
@@ -40,7 +39,7 @@ class Pose:
     """Pose of a body in a named fixed frame."""
 
     position: Position  # [m]
-    orientation: Orientation
+    orientation: tuple[float, float, float, float]  # quaternion x, y, z, w
     frame_id: str  # the fixed frame
 
     @classmethod

@@ -30,7 +30,7 @@ _MAGIC = {
     b'II*\0': 'tiff',
     b'MM\0*': 'tiff',
 }
-_PNG_END = b'IEND'
+_ENDS = {'png': b'IEND', 'jpeg': b'\xff\xd9'}
 
 _DEPTH_UNIT_M = 1e-3  # of the packed form, as of 16UC1 in REP 118
 _FARTHEST_DEPTH = np.iinfo(np.uint16).max
@@ -162,9 +162,9 @@ def decode_image(
     if width * height > MAX_PIXELS:
         msg = f'image claims {width}x{height} pixels; at most {MAX_PIXELS} are decoded'
         raise ImageError(msg)
-    # What does not state its size is not decoded: it could be of any size. Nor is a PNG
-    # without its end: libpng complains on stderr, beside the one line that users get.
-    is_sound = width * height > 0 and (kind != 'png' or _PNG_END in data)
+    # What does not state its size is not decoded: it could be of any size. Nor is what lacks its
+    # end: OpenCV 4.5 makes a picture of it, and libpng complains on stderr.
+    is_sound = width * height > 0 and _ENDS.get(kind, b'') in data
     flags = cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH
     flags |= 0 if is_upright else cv2.IMREAD_IGNORE_ORIENTATION
     try:

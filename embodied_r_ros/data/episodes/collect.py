@@ -35,7 +35,6 @@ from embodied_r_ros.bags.reader import (
     open_bag,
     read_messages,
     read_serialized,
-    read_values,
     topics_of_type,
 )
 from embodied_r_ros.bags.sources import DepthSource, open_source
@@ -56,12 +55,12 @@ from embodied_r_ros.core.types.geometry import NS_PER_S
 from embodied_r_ros.core.types.images import encode_image, EncodedImage
 from embodied_r_ros.core.types.landmarks import newest_stamp_ns
 from embodied_r_ros.data.episodes.contents import has_deltas
+from embodied_r_ros.data.episodes.episode import first_mark, read_marks
 from embodied_r_ros.data.episodes.offline import Mapper
 from embodied_r_ros.data.episodes.record import BagTopic, cdr
 from embodied_r_ros.data.own_messages import (
     delta_to_msg,
     keyframe_to_msg,
-    mark_from_msg,
     mark_to_msg,
     scene_map_to_msg,
 )
@@ -395,11 +394,8 @@ def _delay_ns(reader: BagReader, topic: str) -> int:
 
 def _start_mark(reader: BagReader, name: str) -> EpisodeMark:
     """The start mark of the bag, as that of a simulation has one; else one of our own."""
-    topics = topics_of_type(reader, _MARK)
-    for mark in read_values(reader, topics, mark_from_msg):
-        if mark.event is EpisodeEvent.START:
-            return mark
-    return EpisodeMark(reader.start_time, name, EpisodeEvent.START)
+    own = EpisodeMark(reader.start_time, name, EpisodeEvent.START)
+    return first_mark(read_marks(reader), EpisodeEvent.START) or own
 
 
 def _notes(bag: Path, config: CollectConfig, digest: BagDigest, info: ModelInfo) -> dict[str, str]:

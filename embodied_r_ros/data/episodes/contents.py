@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.messages import IMAGE_TYPES
-from embodied_r_ros.bags.reader import is_bag, open_bag, topics_of_type
+from embodied_r_ros.bags.reader import bag_holds, topics_of_type
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,10 +42,7 @@ def recorded_alone(path: Path) -> bool:
     Raises:
         BagError: The bag is damaged.
     """
-    if not has_recorded_deltas(path):
-        return False
-    with open_bag(path) as reader:
-        return not topics_of_type(reader, *IMAGE_TYPES)
+    return bag_holds(path, lambda reader: has_deltas(reader) and not _has_images(reader))
 
 
 def has_keyframes_alone(path: Path) -> bool:
@@ -54,10 +51,7 @@ def has_keyframes_alone(path: Path) -> bool:
     Raises:
         BagError: The bag is damaged.
     """
-    if not path.exists() or not is_bag(path):
-        return False
-    with open_bag(path) as reader:
-        return bool(keyframe_topics(reader)) and not topics_of_type(reader, *IMAGE_TYPES)
+    return bag_holds(path, lambda reader: keyframe_topics(reader) and not _has_images(reader))
 
 
 def has_recorded_deltas(path: Path) -> bool:
@@ -66,7 +60,8 @@ def has_recorded_deltas(path: Path) -> bool:
     Raises:
         BagError: The bag is damaged.
     """
-    if not path.exists() or not is_bag(path):
-        return False
-    with open_bag(path) as reader:
-        return has_deltas(reader)
+    return bag_holds(path, has_deltas)
+
+
+def _has_images(reader: BagReader) -> bool:
+    return bool(topics_of_type(reader, *IMAGE_TYPES))

@@ -107,8 +107,8 @@ def read_episode(
         layout = _layout(reader)
         arm = arm_room().read_arm_episode(reader, robot) if has_arm(reader, robot) else None
         marks = read_marks(reader)
-        start = _first(marks, EpisodeEvent.START)
-        stop = _first(marks[::-1], EpisodeEvent.STOP)
+        start = first_mark(marks, EpisodeEvent.START)
+        stop = first_mark(marks[::-1], EpisodeEvent.STOP)
         episode_id = start.episode_id if start else path.stem
         if arm and source == 'true' and not true:
             deltas = arm_room().ground_truth_deltas_of_arm(reader, robot, arm, episode_id)
@@ -158,7 +158,7 @@ def episode_id_of(path: Path) -> str:
         BagError: It is not a readable bag.
     """
     with open_bag(path) as reader:
-        start = _first(read_marks(reader), EpisodeEvent.START)
+        start = first_mark(read_marks(reader), EpisodeEvent.START)
     return start.episode_id if start else path.stem
 
 
@@ -233,7 +233,7 @@ def read_marks(reader: BagReader) -> list[EpisodeMark]:
     return _read(reader, topics_of_type(reader, _MARK), mark_from_msg)
 
 
-def _first(marks: Sequence[EpisodeMark], event: EpisodeEvent) -> EpisodeMark | None:
+def first_mark(marks: Sequence[EpisodeMark], event: EpisodeEvent) -> EpisodeMark | None:
     """The first mark of an event; None: there is none."""
     return next((mark for mark in marks if mark.event is event), None)
 

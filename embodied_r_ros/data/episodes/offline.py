@@ -60,7 +60,6 @@ _HELD_KEYFRAMES = 16  # which another look for a question can be at
 Progress = Callable[[Iterable['StampedImage'], 'int | None'], Iterable['StampedImage']]
 _LOG = logging.getLogger(__name__)
 
-_KEYFRAME = 'embodied_r_msgs/msg/Keyframe'
 _ID_DIGITS = 8  # in the name of a map of a fleet
 
 
@@ -74,15 +73,16 @@ class RecordingScene:
 
 
 @dataclass(frozen=True)
-class Seer:
-    """Who sees a recording, and what is kept of it."""
+class MapRecipe:
+    """How recordings become maps."""
 
     make_perceiver: Callable[[], PairPerceiver] = classical_perceiver
     is_recorded: bool | None = None  # by the deltas in the bag; None: where it has some
     topic: str | None = None
     rate_hz: float | None = None
-    cache: PerceptionCache | None = None
-    perceiver_key: str = ''  # all that decides what the perceiver says, for the cache
+    depth: DepthSource = field(default_factory=DepthSource)
+    keyframing: KeyframeConfig = field(default_factory=KeyframeConfig)
+    use_poses: bool = True
 
     def reads_deltas(self, path: Path) -> bool:
         """Tell whether the deltas in a bag are read.
@@ -91,6 +91,31 @@ class Seer:
             BagError: The bag is damaged.
         """
         return has_recorded_deltas(path) if self.is_recorded is None else self.is_recorded
+
+    def map_of(self, path: Path, progress: Progress = lambda images, _: images) -> LandmarkMap:
+        """The map of a recording.
+
+        Raises:
+            SourceError: It cannot be read as a stream of images.
+            BagError: The bag is damaged, or has no recorded deltas.
+            InputError: There is no perceiver.
+        """
+        if self.reads_deltas(path):
+            return map_of_recorded(path)
+        perceiver = self.make_perceiver()
+        with open_source(path, self.topic, self.rate_hz, self.depth) as source:
+            images = progress(source, source.length)
+            landmarks = map_of_images(images, perceiver, self.keyframing, use_poses=self.use_poses)
+            landmarks.has_times = source.has_times
+            return landmarks
+
+
+@dataclass(frozen=True)
+class Seer(MapRecipe):
+    """Who sees a recording, and what is kept of it."""
+
+    cache: PerceptionCache | None = None
+    perceiver_key: str = ''  # all that decides what the perceiver says, for the cache
 
     def recall(self, path: Path) -> RecordingScene | None:
         """What was perceived of a recording before; None: nothing, or it is not kept.
@@ -135,8 +160,7 @@ class Seer:
                 yield keyframe
 
         mapper = Mapper(perceiver)
-        recipe = MapRecipe(self.make_perceiver, topic=self.topic, rate_hz=self.rate_hz)
-        with keyframes_in(path, recipe, progress) as (keyframes, has_times):
+        with keyframes_in(path, self, progress) as (keyframes, has_times):
             deltas = tuple(mapper.deltas(holding(keyframes)))
         held = [_as_seen(keyframe, perceiver) for keyframe in recent]
         landmarks = mapper.finished()
@@ -339,37 +363,6 @@ def answer_to_json(answer: Answer) -> dict[str, Any]:
         'digest': answer.model.digest,
         'latency_s': answer.latency_ns / 1e9,
     }
-
-
-@dataclass(frozen=True)
-class MapRecipe:
-    """How recordings become maps."""
-
-    make_perceiver: Callable[[], PairPerceiver]
-    is_recorded: bool | None = None  # by the deltas in the bag; None: where it has some
-    topic: str | None = None
-    rate_hz: float | None = None
-    depth: DepthSource = field(default_factory=DepthSource)
-    keyframing: KeyframeConfig = field(default_factory=KeyframeConfig)
-    use_poses: bool = True
-
-    def map_of(self, path: Path, progress: Progress = lambda images, _: images) -> LandmarkMap:
-        """The map of a recording.
-
-        Raises:
-            SourceError: It cannot be read as a stream of images.
-            BagError: The bag is damaged, or has no recorded deltas.
-            InputError: There is no perceiver.
-        """
-        is_recorded = self.is_recorded
-        if has_recorded_deltas(path) if is_recorded is None else is_recorded:
-            return map_of_recorded(path)
-        perceiver = self.make_perceiver()
-        with open_source(path, self.topic, self.rate_hz, self.depth) as source:
-            images = progress(source, source.length)
-            landmarks = map_of_images(images, perceiver, self.keyframing, use_poses=self.use_poses)
-            landmarks.has_times = source.has_times
-            return landmarks
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from embodied_r_ros.core.types.deltas import (
     Item,
     ItemStatus,
 )
-from embodied_r_ros.core.types.geometry import NS_PER_S, vector_of_direction
+from embodied_r_ros.core.types.geometry import NS_PER_S
 from embodied_r_ros.core.types.landmarks import SceneMap
 from embodied_r_ros.core.types.things import named_things, with_article
 from embodied_r_ros.core.types.vocabulary import COCO
@@ -342,8 +342,7 @@ def _placed(item: Item, pose: Pose | None) -> Position | None:
     """The place of an item in the frame of the poses; None: it is not known."""
     if pose is None or item.position is None:
         return None
-    ray = vector_of_direction(item.bearing_rad, item.elevation_rad)
-    x, y, z = np.asarray(pose.position) + item.distance_m * (pose.rotation() @ ray)
+    x, y, z = np.asarray(pose.position) + pose.rotation() @ np.asarray(item.position)
     return float(x), float(y), float(z)
 
 

@@ -16,6 +16,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.bags.reader import open_bag
 from embodied_r_ros.common.errors import BagError, ModelError
 from embodied_r_ros.common.untrusted import as_data
+from embodied_r_ros.core.perception.fusion import overlap_of
 from embodied_r_ros.core.pipeline import perceive_keyframes
 from embodied_r_ros.core.scene.camera import CameraView
 from embodied_r_ros.core.scene.landmark_map import LandmarkMap
@@ -127,21 +128,14 @@ def _pairs(before: Sequence[Item], after: Sequence[Item]) -> list[tuple[Item, It
 
 def _apart(a: Item, b: Item) -> float | None:
     """How far apart two items are in the view, 1 at most for one thing; None: not known."""
-    if a.box and b.box and _iou(a.box, b.box) >= _SAME_IOU:
-        return 1.0 - _iou(a.box, b.box)
+    if a.box and b.box and (overlap := overlap_of(a.box, b.box)) >= _SAME_IOU:
+        return 1.0 - overlap
     angles = [a.bearing_rad - b.bearing_rad, a.elevation_rad - b.elevation_rad]
     if not math.isfinite(angles[0]):
         return None
     known = [angle for angle in angles if math.isfinite(angle)]
     sizes = [item.size_rad / 2 for item in (a, b) if math.isfinite(item.size_rad)]
     return math.hypot(*known) / max([_SAME_RAD, *sizes])
-
-
-def _iou(a: Sequence[float], b: Sequence[float]) -> float:
-    across, down = (min(a[2], b[2]) - max(a[0], b[0])), (min(a[3], b[3]) - max(a[1], b[1]))
-    shared = max(0.0, across) * max(0.0, down)
-    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
-    return shared / (sum(areas) - shared) if shared else 0.0
 
 
 def perceive_again(

@@ -4,19 +4,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 import json
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.common.card import dataset_card
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import code_version, write_whole
 from embodied_r_ros.data.episodes.inspect import file_sha256
+from embodied_r_ros.data.questions.row import Row
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from embodied_r_ros.data.questions.derive import QuestionsConfig
-    from embodied_r_ros.data.questions.row import Row
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,6 @@ class BagNote:
 class Coverage:
     """How many rows there are, and why there are no others."""
 
-    rows: Counter[tuple[str, str]] = field(default_factory=Counter)  # (kind, source)
     splits: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # split, kind, source
     unsolved: Counter[tuple[str, str]] = field(default_factory=Counter)  # (kind, reason)
     left_out: Counter[tuple[str, str]] = field(default_factory=Counter)  # (kind, reason)
@@ -48,7 +48,6 @@ class Coverage:
 
     def count(self, row: Row) -> None:
         """Count a row."""
-        self.rows[row.question_type, row.source] += 1
         self.splits[row.split, row.question_type, row.source] += 1
 
     def leave_out(self, bag: BagNote, reason: str) -> None:
@@ -58,13 +57,15 @@ class Coverage:
 
     def table(self) -> str:
         """The report as text."""
-        kinds = [kind for kind, _ in (*self.rows, *self.left_out, *self.unsolved)]
+        rows: Counter[tuple[str, str]] = Counter()  # (kind, source)
+        splits: Counter[str] = Counter()
+        for (split, kind, source), n in self.splits.items():
+            rows[kind, source] += n
+            splits[split] += n
+        kinds = [kind for kind, _ in (*rows, *self.left_out, *self.unsolved)]
         w = max([18, *map(len, kinds)])  # width of the first column
         lines = [f'{"question type":<{w}} {"source":<10} {"rows":>7}']
-        lines += [f'{kind:<{w}} {by:<10} {n:>7}' for (kind, by), n in sorted(self.rows.items())]
-        splits: Counter[str] = Counter()
-        for (split, _, _), n in self.splits.items():
-            splits[split] += n
+        lines += [f'{kind:<{w}} {by:<10} {n:>7}' for (kind, by), n in sorted(rows.items())]
         lines += ['', *(f'{split:<{w}} {"":<10} {n:>7}' for split, n in sorted(splits.items()))]
         for title, counts in (('left out', self.left_out), ('no solution', self.unsolved)):
             if counts:
@@ -104,7 +105,7 @@ def write_manifest(
     delta_source: str | None,
     coverage: Coverage,
 ) -> Path:
-    """Write the manifest of a file of rows, before that has its name; it appears complete.
+    """Write the manifest of a file of rows and its card, before that has its name.
 
     Args:
         rows: The file of rows.
@@ -133,8 +134,29 @@ def write_manifest(
         },
         'bags': [asdict(bag) for bag in coverage.bags],
     }
+    write_whole(card_path(rows), _card(rows.name, content['deltas'], coverage))
     write_whole(path, json.dumps(content, indent=1, ensure_ascii=False) + '\n')
     return path
+
+
+def card_path(rows: Path) -> Path:
+    """Where the card of a file of rows lies: the README.md of a dataset on a hub."""
+    return rows.with_name(f'{rows.name.removesuffix(".jsonl")}.card.md')
+
+
+def _card(name: str, deltas: Any, coverage: Coverage) -> str:
+    kinds: Counter[str] = Counter(recordings=sum(bool(bag.rows) for bag in coverage.bags))
+    for (split, kind, _), count in coverage.splits.items():
+        kinds[f'{split}: {kind}'] += count
+    head = {
+        'language': 'en',
+        'task_categories': ['question-answering'],
+        'tags': ['robotics', 'ros2'],
+        'configs': [{'config_name': 'default', 'data_files': name}],
+    }
+    text = f'Questions about recordings, with solutions that these prove. Deltas: {deltas}.'
+    columns = {column.name: str(column.type) for column in fields(Row) if column.name != 'extra'}
+    return dataset_card(name, text, head, columns, kinds)
 
 
 def _nest(counts: Counter[Any]) -> dict[str, Any]:

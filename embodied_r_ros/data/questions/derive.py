@@ -142,16 +142,7 @@ def _moments(episode: Episode, rng: Random) -> list[Moment]:
     counts = list(range(_MIN_DELTAS, len(episode.deltas) + 1))
     rng.shuffle(counts)
     counts.sort(key=lambda count: count != len(episode.deltas))
-    return [
-        Moment(
-            episode.deltas[:count],
-            episode.poses[:count],
-            episode.layout,
-            episode.no_poses,
-            episode.pose_source,
-        )
-        for count in counts
-    ]
+    return [Moment.of(episode, count) for count in counts]
 
 
 def _rows_of_drafts(

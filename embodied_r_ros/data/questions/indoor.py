@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.types.deltas import SemanticDelta
     from embodied_r_ros.core.types.geometry import Pose
     from embodied_r_ros.core.types.layout import ImageTruth, Layout, LayoutObject
+    from embodied_r_ros.data.episodes.episode import Episode
     from embodied_r_ros.data.questions.coverage import Coverage
 
 Known = TypeVar('Known')  # a moment, or what is known of a place then
@@ -44,6 +45,12 @@ class Moment:
     layout: Layout | None = None  # None: not simulated
     no_poses: str = 'no odometry, no transforms and no true layout'  # why there are no poses
     pose_source: str = 'odometry'  # where the poses come from, without a layout
+
+    @classmethod
+    def of(cls, episode: Episode, count: int) -> Moment:
+        """An episode up to its delta of a number, from 1."""
+        until_then = episode.deltas[:count], episode.poses[:count]
+        return cls(*until_then, episode.layout, episode.no_poses, episode.pose_source)
 
     @property
     def now_ns(self) -> int:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from random import Random
-import re
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.untrusted import as_data
@@ -38,10 +37,16 @@ from embodied_r_ros.data.questions.map_rows import (
 )
 from embodied_r_ros.data.questions.path_kinds import clear_quarter
 from embodied_r_ros.data.questions.row import builder_of, QuestionWithSolution
-from embodied_r_ros.data.questions.wordings import MAP_WORDINGS, MOTION_KINDS, WORDINGS
+from embodied_r_ros.data.questions.wordings import (
+    MAP_WORDINGS,
+    MOTION_KINDS,
+    wording_pattern,
+    WORDINGS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    import re
 
     from embodied_r_ros.core.types.answers import Answer
     from embodied_r_ros.core.types.episodes import AnswerLabel, Label
@@ -309,9 +314,8 @@ def _wordings() -> tuple[_Wording, ...]:
         if kind in MOTION_KINDS or kind in UNKNOWN_KINDS:
             continue
         for text in texts:
-            parts = re.split(r'\{\w+\}', text)
-            pattern = re.compile('.+'.join(map(re.escape, parts)), re.DOTALL)
-            wordings.append(_Wording(kind, text == texts[-1], pattern, len(parts) > 1))
+            pattern = wording_pattern(text)
+            wordings.append(_Wording(kind, text == texts[-1], pattern, pattern.groups > 0))
     return tuple(wordings)
 
 
@@ -319,10 +323,7 @@ def _moment_of(episode: Episode, answer: Answer) -> Moment | None:
     """What had been seen when the question was asked; None: nothing."""
     until_ns = answer.observation_stamp_ns
     count = sum(delta.stamp_ns <= until_ns for delta in episode.deltas)
-    if not count:
-        return None
-    until_then = episode.deltas[:count], episode.poses[:count]
-    return Moment(*until_then, episode.layout, episode.no_poses, episode.pose_source)
+    return Moment.of(episode, count) if count else None
 
 
 def _place_of(episode: Episode, moment: Moment) -> MapMoment | NoSolution:

@@ -138,11 +138,6 @@ def test_a_doubtful_reading_is_read_again(calls: tuple[str, ...], text: str, ask
         assert f'{tool} |' not in rules[1]
 
 
-def test_words_that_no_question_of_the_kind_has_are_a_doubt() -> None:
-    answer = ask(ScriptedClient(' motion(way)'), WHICH, TURNED, 2.5, writes='calls', check=False)
-    assert answer.kind is AnswerKind.UNKNOWN
-
-
 def test_what_is_no_call_is_answered_by_the_tools_or_refused() -> None:
     answer = ask(ScriptedClient('left, I think'), WHICH, TURNED, 2.5, writes='calls')
     assert (answer.text, answer.model.name) == ('to the left', 'tools')

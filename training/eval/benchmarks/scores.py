@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, TYPE_CHECKING
 
 from training.eval.benchmarks.openeqa import mark_score
@@ -57,9 +58,9 @@ def summary(benchmark: Benchmark, scored: Sequence[ScoredQuestion]) -> dict[str,
     `by_type` also has the types that the benchmark averages into one, and this one.
     """
     types = _by_type(scored)
-    means = {kind: _mean([item.score for item in items]) for kind, items in types.items()}
+    means = {kind: fmean(item.score for item in items) for kind, items in types.items()}
     merged = {
-        name: _mean([means[kind] for kind in kinds if kind in means])
+        name: fmean(means[kind] for kind in kinds if kind in means)
         for name, kinds in benchmark.merged_types.items()
         if any(kind in means for kind in kinds)
     }
@@ -149,10 +150,6 @@ def _interval(
         return bootstrap_interval(values, scenes)
     kinds = [item.question.question_type for item in scored]
     return interval_over_groups(values, scenes, kinds, weights)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
 
 
 def score_predictions(
