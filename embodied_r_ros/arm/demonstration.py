@@ -14,8 +14,8 @@ import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.core.types.geometry import NS_PER_S
-from embodied_r_ros.core.types.layout import as_vector, truth_from_json, truth_to_json
+from embodied_r_ros.core.types.geometry import as_position, NS_PER_S
+from embodied_r_ros.core.types.layout import truth_from_json, truth_to_json
 import numpy as np
 
 if TYPE_CHECKING:
@@ -308,11 +308,11 @@ class DemonstrationTruth:
 
 def _truth(value: dict[str, Any]) -> DemonstrationTruth:
     things = tuple(
-        TrueThing(**{**item, 'positions': tuple(as_vector(at) for at in item['positions'])})
+        TrueThing(**{**item, 'positions': tuple(as_position(at) for at in item['positions'])})
         for item in value['things']
     )
     keypoints = tuple(
-        TrueKeypoint(**{**item, 'position': as_vector(item['position'])})
+        TrueKeypoint(**{**item, 'position': as_position(item['position'])})
         for item in value['keypoints']
     )
     stamps = tuple(int(stamp) for stamp in value['stamps_ns'])

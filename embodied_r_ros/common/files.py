@@ -8,7 +8,6 @@ import fcntl
 from functools import cache
 import getpass
 from importlib.metadata import PackageNotFoundError, version
-import json
 import os
 from pathlib import Path
 import shutil
@@ -19,6 +18,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, InputError
+from embodied_r_ros.common.untrusted import parsed_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,10 +127,7 @@ def node_of(record: str) -> str:
 
     Anybody may publish one: a recording that is played has the provenance of its simulator.
     """
-    try:
-        content = json.loads(record)
-    except (ValueError, RecursionError):
-        return ''
+    content = parsed_json(record)
     name = content.get('node') if isinstance(content, dict) else None
     return name if isinstance(name, str) else ''
 

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 # Brackets become single quotation marks that look alike (U+2039, U+203A).
 _NEUTRAL = str.maketrans({'<': '\u2039', '>': '\u203a', '\n': ' ', '\r': ' ', '\t': ' '})
@@ -41,3 +43,16 @@ def as_seen(text: str) -> str:
 def as_label(name: str) -> str:
     """The name of a thing that was seen, with single spaces and of bounded length."""
     return ' '.join(as_seen(name).split())[:_LABEL_CHARS]
+
+
+def parsed_json(text: str, *, is_strict: bool = True) -> Any:
+    """The value of a text in JSON; None: it is none, or nested too deeply.
+
+    Args:
+        text: The text.
+        is_strict: Whether strings in it must hold no line breaks and other control characters.
+    """
+    try:
+        return json.loads(text, strict=is_strict)
+    except (ValueError, RecursionError):
+        return None

@@ -19,19 +19,20 @@ Result = TypeVar('Result')
 
 
 def done_ahead(
-    jobs: Iterable[Callable[[], Result]], ahead: int = 4
+    jobs: Iterable[Callable[[], Result]], ahead: int = 4, threads: int = 1
 ) -> Generator[Result, None, None]:
-    """Yield the results of jobs in order, and do the next few meanwhile in one other thread.
+    """Yield the results of jobs in order, and do the next few meanwhile in other threads.
 
     Args:
         jobs: What to do; the iterable itself is read in the caller's thread.
         ahead: How many results may wait.
+        threads: How many jobs are done at the same time.
 
     Raises:
         Exception: Whatever a job raises, when its turn comes.
     """
     waiting: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(max_workers=1) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         try:
             for job in jobs:
                 waiting.append(pool.submit(job))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 import math
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ from embodied_r_ros.core.types.geometry import (
     quaternion_from_matrix,
 )
 from embodied_r_ros.core.types.images import encode_image
+from embodied_r_ros.core.types.movement import FULL, Movement
 from embodied_r_ros.data.episodes.episode import Episode
 import numpy as np
 
@@ -42,6 +44,13 @@ if TYPE_CHECKING:
     from embodied_r_ros.arm.demonstration import ArmEpisode
     from embodied_r_ros.core.types.geometry import Position
 
+# All movements, by their words.
+MOVEMENTS = {
+    movement.words(): movement
+    for x, y, z in product(range(-FULL, FULL + 1), repeat=3)
+    if FULL in {abs(x), abs(y), abs(z)}
+    for movement in [Movement((x, y, z))]
+}
 STEP_NS = 50_000_000
 T0_NS = 1_700_000_000_000_000_000
 TASK = 'put the red block on the blue mat'

@@ -7,21 +7,23 @@ from collections import Counter
 from dataclasses import replace
 import math
 from random import Random
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.candidates import propose_candidates, round_position, SeenThing
 from embodied_r_ros.arm.question_options import workspace, wrong_movements
 from embodied_r_ros.arm.robot import load_robot, Robot, RobotMetadata, RobotQuestionsConfig
 from embodied_r_ros.arm.table import PlacingConfig
-from embodied_r_ros.core.types.movement import Movement, movements
 from embodied_r_ros.data.questions.coverage import Coverage
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from test.arm.arms import arm
+from test.arm.arms import arm, MOVEMENTS
 from test.arm.robot_rows import FACING, positions, ROBOT, rows_of
 from test.training.arm_rows import arm_rows, BLOCK, MAT
+
+if TYPE_CHECKING:
+    from embodied_r_ros.core.types.movement import Movement
 
 
 @pytest.mark.parametrize('distractors', ['mixed', 'demonstration', 'workspace'])
@@ -89,14 +91,14 @@ def test_too_many_options_for_the_workspace_are_no_question() -> None:
 def test_wrong_movements_are_next_to_the_right_one() -> None:
     for row in rows_of(wrong_movements='adjacent'):
         if row.question_type == 'movement':
-            right = Movement.from_words(row.solution_text())
-            wrong = {Movement.from_words(option) for option in row.options} - {right}
+            right = MOVEMENTS[row.solution_text()]
+            wrong = {MOVEMENTS[option] for option in row.options} - {right}
             assert wrong <= set(right.adjacent())
             assert len(wrong) == 3
 
 
 @pytest.mark.parametrize(('options', 'edges'), [(2, 1), (4, 2), (8, 3)])
-@given(right=st.sampled_from(list(movements())), seed=st.integers(0, 99))
+@given(right=st.sampled_from(list(MOVEMENTS.values())), seed=st.integers(0, 99))
 def test_options_in_a_square_do_not_tell_which_is_right(
     options: int, edges: int, right: Movement, seed: int
 ) -> None:

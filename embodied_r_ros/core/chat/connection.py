@@ -328,17 +328,20 @@ def request_body(request: ChatRequest, model: str, terms: Terms | None = None) -
         terms: What the server takes.
     """
     terms = terms or Terms()
-    sampling = request.sampling
     messages = request.messages if terms.has_system_role else merge_system(request.messages)
+    body = {'messages': [_message(message) for message in messages], 'stream': True}
+    named = {'model': model or terms.model} if model or terms.model else {}
+    return json.dumps(body | named | _options(request, terms)).encode()
+
+
+def _options(request: ChatRequest, terms: Terms) -> dict[str, Any]:
+    """The fields of a body that say how to reply, on these terms."""
+    sampling = request.sampling
     body: dict[str, Any] = {
-        'messages': [_message(message) for message in messages],
-        'stream': True,
         terms.limit_field: terms.tokens_of(request),
         'temperature': sampling.temperature,
         'top_p': sampling.top_p,
     }
-    if model or terms.model:
-        body['model'] = model or terms.model
     if sampling.seed:
         body['seed'] = sampling.seed
     if request.json_schema is not None:
@@ -353,8 +356,7 @@ def request_body(request: ChatRequest, model: str, terms: Terms | None = None) -
         body |= {'tools': request.tools, 'tool_choice': choice, 'parallel_tool_calls': True}
     if METER.asks_for_tokens:
         body['stream_options'] = {'include_usage': True}
-    kept = {name: value for name, value in body.items() if name not in terms.left_out}
-    return json.dumps(kept).encode()
+    return {name: value for name, value in body.items() if name not in terms.left_out}
 
 
 def merge_system(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
@@ -521,7 +523,7 @@ def other_terms(terms: Terms, request: ChatRequest, detail: str) -> Iterator[Ter
         detail: What the server said.
     """
     text = detail.casefold()
-    fields = _fields(terms, request)
+    fields = _OPTIONAL.keys() & _options(request, terms).keys()
     named = {name for name in fields if any(word in text for word in _OPTIONAL[name])}
     other_limit = _LIMITS[terms.limit_field == _LIMITS[0]]
     has_system = terms.has_system_role and any(m.role == 'system' for m in request.messages)
@@ -540,16 +542,3 @@ def other_terms(terms: Terms, request: ChatRequest, detail: str) -> Iterator[Ter
     if has_system and not is_long:
         yield replace(terms, has_system_role=False)
         yield replace(less, has_system_role=False)
-
-
-def _fields(terms: Terms, request: ChatRequest) -> frozenset[str]:
-    """Optional fields that a request has on these terms."""
-    has = {
-        'response_format': request.json_schema is not None,
-        'grammar': bool(request.grammar),
-        'logprobs': bool(request.top_logprobs),
-        'stream_options': METER.asks_for_tokens,
-        'parallel_tool_calls': bool(request.tools),
-        'seed': bool(request.sampling.seed),
-    }
-    return frozenset(name for name in _OPTIONAL if has.get(name, True)) - terms.left_out

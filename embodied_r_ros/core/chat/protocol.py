@@ -14,6 +14,7 @@ import time
 from typing import Any, Protocol, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import DeadlineError, ModelError
+from embodied_r_ros.common.untrusted import parsed_json
 from embodied_r_ros.common.work import METER, TOKENS
 from embodied_r_ros.core.types.answers import Sampling
 
@@ -149,10 +150,7 @@ class FunctionCall:
 
 def call_arguments(text: str) -> dict[str, Any] | None:
     """The arguments of a call; None: they are no object of JSON."""
-    try:
-        value = json.loads(text or '{}')
-    except (ValueError, RecursionError):
-        return None
+    value = parsed_json(text or '{}')
     return value if isinstance(value, dict) else None
 
 
@@ -511,10 +509,8 @@ def ending_problem(text: str, ending: str, max_tokens: int) -> str:
 
 def error_detail(body: str) -> str:
     """What a server says went wrong, in one bounded line: OpenAI's, FastAPI's or plain text."""
-    try:
-        value: Any = json.loads(body)
-    except (ValueError, RecursionError):
-        value = body
+    value = parsed_json(body)
+    value = body if value is None else value
     for key in ('error', 'message', 'detail'):
         if isinstance(value, dict) and key in value:
             value = value[key]

@@ -11,11 +11,20 @@ from typing import Any, TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.common.errors import ImageError
-from embodied_r_ros.core.keyframes.structure import first_structure, fit_structure, rays_through
+from embodied_r_ros.core.keyframes.structure import (
+    first_structure,
+    fit_structure,
+    MeasuredCells,
+    rays_through,
+)
+from embodied_r_ros.core.types.geometry import read_only
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from embodied_r_ros.core.keyframes.structure import Structure
+    from embodied_r_ros.core.types.arrays import Bools, Float32s, Float64s, UInt8s
     from numpy.typing import NDArray
 
 WORK_PX = 160
@@ -33,17 +42,17 @@ _GRADIENT_NOISE = 30.0  # of the squared gradient [(grey/px)^2]; a place is know
 class Corners:
     """ORB features (Rublee et al., ICCV 2011) of an image."""
 
-    points: NDArray[np.float32]  # (N, 2) [work px]
-    descriptors: NDArray[np.uint8]  # (N, 32)
+    points: Float32s  # (N, 2) [work px]
+    descriptors: UInt8s  # (N, 32)
 
 
 class View:
     """One image at work size. What is costly is computed when it is first needed."""
 
     # What is fixed to the camera, and so no part of the view; None: nothing. (rows, columns).
-    fixed_cells: NDArray[np.bool_] | None = None
+    fixed_cells: Bools | None = None
 
-    def __init__(self, image: NDArray[np.uint8]) -> None:
+    def __init__(self, image: UInt8s) -> None:
         """Shrink an image.
 
         Args:
@@ -61,7 +70,7 @@ class View:
         self.height, self.width = self.grey.shape  # work size [px]
         self.size = self.width, self.height
 
-    def leave_out(self, fixed_cells: NDArray[np.bool_] | None) -> None:
+    def leave_out(self, fixed_cells: Bools | None) -> None:
         """Take cells (rows, columns) that are fixed to the camera out of the view."""
         if fixed_cells is self.fixed_cells:
             return
@@ -70,19 +79,19 @@ class View:
             self.__dict__.pop(name, None)
 
     @cached_property
-    def beside_fixed(self) -> NDArray[np.bool_] | None:
+    def beside_fixed(self) -> Bools | None:
         """Cells whose surroundings hold something fixed; None: none. Shape (rows, columns)."""
         if self.fixed_cells is None:
             return None
         return cv2.dilate(self.fixed_cells.astype(np.uint8), _RIM) > 0
 
     @cached_property
-    def open_grey(self) -> NDArray[np.uint8]:
+    def open_grey(self) -> UInt8s:
         """`grey`, in which what is fixed to the camera looks like what is around it."""
         return _without(self.beside_fixed, self.grey)
 
     @cached_property
-    def open_detailed(self) -> NDArray[np.uint8]:
+    def open_detailed(self) -> UInt8s:
         """The same of `detailed`."""
         return _without(self.beside_fixed, self.detailed)
 
@@ -92,23 +101,23 @@ class View:
         return 1.0 if self.fixed_cells is None else max(1e-3, 1.0 - float(self.fixed_cells.mean()))
 
     @cached_property
-    def brightness(self) -> NDArray[np.float32]:
+    def brightness(self) -> Float32s:
         """Grey levels as numbers to compute with. Shape (h, w)."""
         return self.grey.astype(np.float32)
 
     @cached_property
-    def mean(self) -> NDArray[np.float32]:
+    def mean(self) -> Float32s:
         """Mean brightness around each cell. Shape (rows, columns)."""
         return around_cells(self.brightness)
 
     @cached_property
-    def variance(self) -> NDArray[np.float32]:
+    def variance(self) -> Float32s:
         """Variance of the brightness around each cell. Shape (rows, columns)."""
         squares = around_cells(self.brightness * self.brightness)
         return np.maximum(squares - self.mean * self.mean, 0.0)
 
     @cached_property
-    def information(self) -> NDArray[np.float32]:
+    def information(self) -> Float32s:
         """How well texture around each cell tells its place: along x, between, along y, 0..1.
 
         An edge tells of movement across it alone. Shape (3, rows, columns).
@@ -152,7 +161,7 @@ class View:
         return Corners(points.astype(np.float32), np.asarray(descriptors, np.uint8))
 
 
-def _without(cells: NDArray[np.bool_] | None, grey: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _without(cells: Bools | None, grey: UInt8s) -> UInt8s:
     """A grey image in which the pixels of cells (rows, columns) are blurred from around them.
 
     Else flow would hold back what moves beside something that does not.
@@ -172,7 +181,7 @@ def _without(cells: NDArray[np.bool_] | None, grey: NDArray[np.uint8]) -> NDArra
 _FILL = ((20, 1.0), (5, 1e-2), (1, 1e-4))
 
 
-def around_cells(values: NDArray[np.float32]) -> NDArray[np.float32]:
+def around_cells(values: Float32s) -> Float32s:
     """Means over the 3x3 cells around each cell. Shapes (h, w, ...) -> (rows, columns, ...)."""
     size = values.shape[1] // CELL_PX, values.shape[0] // CELL_PX
     cells = cv2.resize(values, size, interpolation=cv2.INTER_AREA)
@@ -180,31 +189,26 @@ def around_cells(values: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 @lru_cache(maxsize=8)
-def pixel_grid(width: int, height: int) -> NDArray[np.float32]:
+def pixel_grid(width: int, height: int) -> Float32s:
     """Coordinates (x, y) of every pixel. Shape (height, width, 2), read-only."""
     x, y = np.meshgrid(np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32))
-    grid = np.stack([x, y], axis=-1)
-    grid.setflags(write=False)
-    return grid
+    return read_only(np.stack([x, y], axis=-1))
 
 
 @lru_cache(maxsize=8)
-def cell_centres(width: int, height: int) -> NDArray[np.float32]:
+def cell_centres(width: int, height: int) -> Float32s:
     """Coordinates (x, y) of the centre of every cell [px]. (rows, columns, 2), read-only."""
     centres = pixel_grid(width // CELL_PX, height // CELL_PX) * CELL_PX + (CELL_PX - 1) / 2
-    centres.setflags(write=False)
-    return np.asarray(centres, np.float32)
+    return read_only(np.asarray(centres, np.float32))
 
 
 @lru_cache(maxsize=8)
-def cell_rays(width: int, height: int) -> NDArray[np.float32]:
+def cell_rays(width: int, height: int) -> Float32s:
     """Directions through the centres of the cells. Shape (3, rows, columns), read-only."""
-    rays = rays_through(cell_centres(width, height), (width, height))
-    rays.setflags(write=False)
-    return rays
+    return read_only(rays_through(cell_centres(width, height), (width, height)))
 
 
-def _thin(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _thin(image: UInt8s) -> UInt8s:
     """Shrink a large image by a whole factor, quickly rather than well."""
     height, width = image.shape[:2]
     factor = max(height, width) // (2 * _CORNER_PX)
@@ -216,7 +220,7 @@ def _thin(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.asarray(cv2.resize(image, size, interpolation=mode), np.uint8)
 
 
-def _resize(image: NDArray[Any], longer_px: int) -> NDArray[np.uint8]:
+def _resize(image: NDArray[Any], longer_px: int) -> UInt8s:
     """Resize so that the longer side is `longer_px` and both are whole numbers of cells."""
     scale = longer_px / max(image.shape)
     # Optical flow needs a few cells in each direction, however narrow the image is.
@@ -260,16 +264,16 @@ _SURROUNDINGS = ((5, 1.0), (9, 1e-2), (31, 1e-5))
 class Alignment:
     """Where the first view's cells lie in the second. Arrays are (rows, columns)."""
 
-    offsets: NDArray[np.float32]  # (rows, columns, 2), second minus first position [px]
-    likeness: NDArray[np.float32]  # -1..1, of the two surroundings; 1: equal but for the light
-    trusted: NDArray[np.bool_]  # in view, textured and alike
-    comparable: NDArray[np.bool_]  # in view and textured in one of both
+    offsets: Float32s  # (rows, columns, 2), second minus first position [px]
+    likeness: Float32s  # -1..1, of the two surroundings; 1: equal but for the light
+    trusted: Bools  # in view, textured and alike
+    comparable: Bools  # in view and textured in one of both
     structure: Structure | None = None  # motion and depth behind the offsets; None: unknown
     # What flow added to the structure's offsets [px], (rows, columns, 2), to start from next time.
-    bend: NDArray[np.float32] | None = None
+    bend: Float32s | None = None
 
     @property
-    def unlike(self) -> NDArray[np.bool_]:
+    def unlike(self) -> Bools:
         """What can be compared and does not look alike."""
         return self.comparable & (self.likeness < _ALIKE)
 
@@ -279,12 +283,12 @@ class Alignment:
         return np.count_nonzero(self.trusted) / max(1, np.count_nonzero(self.comparable))
 
 
-def no_offsets(view: View) -> NDArray[np.float32]:
+def no_offsets(view: View) -> Float32s:
     """Offsets of a camera that did not move. Shape (rows, columns, 2)."""
     return np.zeros_like(cell_centres(view.width, view.height))
 
 
-def homography_offsets(view: View, homography: NDArray[np.float64]) -> NDArray[np.float32]:
+def homography_offsets(view: View, homography: Float64s) -> Float32s:
     """Offsets [px] by a homography (3, 3) from a view to another. (rows, columns, 2)."""
     centres = cell_centres(view.width, view.height)
     x, y = centres[..., 0], centres[..., 1]
@@ -314,7 +318,7 @@ def follow(first: View, second: View, before: Alignment | None) -> Alignment:
 def align(
     first: View,
     second: View,
-    offsets: NDArray[np.float32],
+    offsets: Float32s,
     expected: Structure | None = None,
     passes: int = 1,
 ) -> Alignment:
@@ -349,41 +353,46 @@ def align(
 
 
 def _structure(
-    first: View,
-    second: View,
-    alignment: Alignment,
-    expected: Structure | None,
-    measured: NDArray[np.bool_],
+    first: View, second: View, alignment: Alignment, expected: Structure | None, measured: Bools
 ) -> Structure | None:
     """Motion and depth that explain the measured cells; None: nothing rigid does."""
     if np.count_nonzero(measured) < _MIN_TRUSTED:
         return None
     rays = cell_rays(*first.size)
-    structure, error_px = fit_structure(
-        expected or first_structure(rays, roll(first, alignment)),
-        rays,
-        cell_centres(*first.size) + alignment.offsets,
-        first.information * measured,
-        second.size,
-    )
+    places = cell_centres(*first.size) + alignment.offsets
+    cells = MeasuredCells(rays, places, first.information * measured, second.size)
+    start = expected or first_structure(rays, roll(first, alignment))
+    structure, error_px = fit_structure(start, cells)
     return structure if error_px < _MAX_ERROR_PX else None
 
 
-def _rigid_offsets(first: View, second: View, structure: Structure) -> NDArray[np.float32]:
+def _rigid_offsets(first: View, second: View, structure: Structure) -> Float32s:
     places = structure.places(cell_rays(*first.size), second.size)
     return np.asarray(places - cell_centres(*first.size), np.float32)
 
 
-def _bend(offsets: NDArray[np.float32], measured: NDArray[np.bool_]) -> NDArray[np.float32]:
+def _bend(offsets: Float32s, measured: Bools) -> Float32s:
     """Means over measured cells close by, within narrow limits. (rows, columns, 2)."""
-    weight = measured.astype(np.float32)[..., None]
+    mean = _mean_around(offsets, measured, ((_BEND_CELLS, 1.0),), least=0.1)
+    return np.clip(mean, -_MAX_BEND_PX, _MAX_BEND_PX)
+
+
+def _mean_around(
+    offsets: Float32s, counts: Bools, boxes: Sequence[tuple[int, float]], least: float
+) -> Float32s:
+    """Means of offsets over the cells around each that count, in boxes with weights."""
+    weight = counts.astype(np.float32)[..., None]
     layers = np.concatenate([offsets * weight, weight], axis=-1)
-    near = cv2.blur(layers, (_BEND_CELLS, _BEND_CELLS), borderType=cv2.BORDER_CONSTANT)
-    mean = near[..., :2] / (near[..., 2:] + np.float32(0.1))
-    return np.asarray(np.clip(mean, -_MAX_BEND_PX, _MAX_BEND_PX), np.float32)
+    near = np.asarray(
+        sum(
+            share * cv2.blur(layers, (size, size), borderType=cv2.BORDER_CONSTANT)
+            for size, share in boxes
+        )
+    )
+    return np.asarray(near[..., :2] / (near[..., 2:] + np.float32(least)), np.float32)
 
 
-def alignment_at(first: View, second: View, offsets: NDArray[np.float32]) -> Alignment:
+def alignment_at(first: View, second: View, offsets: Float32s) -> Alignment:
     """Say where two views look alike, given where the cells of the first lie in the second.
 
     Likeness is normalised cross-correlation, which exposure and most of the lighting leave alone.
@@ -410,7 +419,7 @@ def alignment_at(first: View, second: View, offsets: NDArray[np.float32]) -> Ali
     )
 
 
-def seen_cells(first: View, second: View, alignment: Alignment) -> NDArray[np.float32]:
+def seen_cells(first: View, second: View, alignment: Alignment) -> Float32s:
     """Chance that the second view shows each cell of the first, 0..1. (rows, columns).
 
     Cells without texture, and those that look different, are as likely seen as what can be
@@ -427,12 +436,10 @@ def shares(first: View, second: View, alignment: Alignment) -> tuple[float, floa
     return float(np.mean(chances)) / first.open_share, min(1.0, covered / second.open_share)
 
 
-def _chances(
-    first: View, second: View, alignment: Alignment
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _chances(first: View, second: View, alignment: Alignment) -> tuple[Float32s, Float32s]:
     """Chance that each cell is seen, and its area in the second view. Each (rows, columns)."""
     places = cell_centres(*first.size) + alignment.offsets
-    along_x, along_y = _slope(places, 1), _slope(places, 0)
+    along_y, along_x = np.gradient(places, CELL_PX, axis=(0, 1))  # per pixel
     growth = along_x[..., 0] * along_y[..., 1] - along_x[..., 1] * along_y[..., 0]
     there = _inside(second, places)
     if first.fixed_cells is not None:
@@ -458,16 +465,6 @@ def _chances(
     return np.asarray(there / (1 + np.exp(-odds)), np.float32), growth
 
 
-def _slope(places: NDArray[np.float32], axis: int) -> NDArray[np.float32]:
-    """Change of places from cell to cell, per pixel: mean of both sides, as `np.gradient`."""
-    along = places.swapaxes(0, axis)
-    slope = np.empty_like(along)
-    slope[1:-1] = along[2:] - along[:-2]
-    slope[0], slope[-1] = 2 * (along[1] - along[0]), 2 * (along[-1] - along[-2])
-    slope *= np.float32(1 / (2 * CELL_PX))
-    return slope.swapaxes(0, axis)
-
-
 def roll(first: View, alignment: Alignment) -> float:
     """Rotation of the second view about its axis [rad], by the trusted cells."""
     if alignment.structure:
@@ -490,9 +487,7 @@ class _OpticalFlow(threading.local):
 _FLOW = _OpticalFlow()
 
 
-def _warp(
-    first: View, second: View, offsets: NDArray[np.float32], outside: int
-) -> NDArray[np.uint8]:
+def _warp(first: View, second: View, offsets: Float32s, outside: int) -> UInt8s:
     """The second view as the first camera would see it, with OpenCV's mode for what is outside.
 
     Transparent: there the first view stays.
@@ -504,7 +499,7 @@ def _warp(
     return warped
 
 
-def _follow_flow(first: View, second: View, offsets: NDArray[np.float32]) -> NDArray[np.float32]:
+def _follow_flow(first: View, second: View, offsets: Float32s) -> Float32s:
     """Offsets corrected by the optical flow that is left after warping."""
     # Flow must not hold back what leaves the view, as the rim in its place would.
     warped = _warp(first, second, offsets, cv2.BORDER_TRANSPARENT)
@@ -518,7 +513,7 @@ def _follow_flow(first: View, second: View, offsets: NDArray[np.float32]) -> NDA
     return np.asarray(moved + cells, np.float32)
 
 
-def _inside(view: View, places: NDArray[np.float32], rim_px: float = -0.5) -> NDArray[np.bool_]:
+def _inside(view: View, places: Float32s, rim_px: float = -0.5) -> Bools:
     """Which places (..., 2) [px] lie in a view, at least `rim_px` from its outermost pixels."""
     x, y = places[..., 0], places[..., 1]
     low = np.float32(rim_px)
@@ -526,14 +521,14 @@ def _inside(view: View, places: NDArray[np.float32], rim_px: float = -0.5) -> ND
     return np.asarray((x >= low) & (x <= right) & (y >= low) & (y <= bottom))
 
 
-def cells_at(cells: NDArray[np.bool_], places: NDArray[np.float32]) -> NDArray[np.bool_]:
+def cells_at(cells: Bools, places: Float32s) -> Bools:
     """Values of cells (rows, columns) at places (..., 2) [px]; outside, of the nearest cell."""
     at = (places / np.float32(CELL_PX)).astype(np.intp)
     rows, columns = cells.shape
     return np.asarray(cells[at[..., 1].clip(0, rows - 1), at[..., 0].clip(0, columns - 1)])
 
 
-def _continue(first: View, alignment: Alignment) -> NDArray[np.float32]:
+def _continue(first: View, alignment: Alignment) -> Float32s:
     """Offsets in which untrusted cells follow the trusted ones around them."""
     trusted = alignment.trusted
     if int(trusted.sum()) < _MIN_TRUSTED:
@@ -543,19 +538,10 @@ def _continue(first: View, alignment: Alignment) -> NDArray[np.float32]:
     before, moves = centres[trusted][::step], alignment.offsets[trusted][::step]
     homography = _fitted_homography(before, before + moves)
     trend = homography_offsets(first, homography)
-    weight = trusted.astype(np.float32)[..., None]
-    layers = np.concatenate([(alignment.offsets - trend) * weight, weight], axis=-1)
-    total = sum(
-        share * cv2.blur(layers, (size, size), borderType=cv2.BORDER_CONSTANT)
-        for size, share in _SURROUNDINGS
-    )
-    total = np.asarray(total)
-    return np.asarray(trend + total[..., :2] / (total[..., 2:] + 1e-9), np.float32)
+    return trend + _mean_around(alignment.offsets - trend, trusted, _SURROUNDINGS, least=1e-9)
 
 
-def _fitted_homography(
-    before: NDArray[np.float32], after: NDArray[np.float32]
-) -> NDArray[np.float64]:
+def _fitted_homography(before: Float32s, after: Float32s) -> Float64s:
     """Least-squares homography (3, 3) between points (N, 2): direct linear transform."""
     to_before, (x, y) = _normalise(before)
     to_after, (u, v) = _normalise(after)
@@ -573,9 +559,7 @@ def _fitted_homography(
     return np.asarray(np.linalg.inv(to_after) @ homography @ to_before, np.float64)
 
 
-def _normalise(
-    points: NDArray[np.float32],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _normalise(points: Float32s) -> tuple[Float64s, Float64s]:
     """Transform (3, 3) to zero mean and unit spread, and the transformed points (2, N)."""
     mean, scale = points.mean(axis=0, dtype=np.float64), 1.0 / (float(points.std()) + 1e-9)
     transform = np.diag([scale, scale, 1.0])

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.keyframes.alignment import View
     from embodied_r_ros.core.keyframes.overlap import TwoView
     from embodied_r_ros.core.keyframes.selector import Evaluation, KeyframeConfig
+    from embodied_r_ros.core.types.arrays import Float32s
     from embodied_r_ros.core.types.images import StampedImage
-    from numpy.typing import NDArray
 
 Item = TypeVar('Item')
 
@@ -39,8 +39,8 @@ class BudgetEntry(Generic[Item]):
 
     item: Item
     view: View
-    in_previous: NDArray[np.float32] | None = None  # (rows, columns), 1 where seen there; None: no
-    in_next: NDArray[np.float32] | None = None
+    in_previous: Float32s | None = None  # (rows, columns), 1 where seen there; None: no
+    in_next: Float32s | None = None
     new_link: TwoView | None = None  # with the keyframe before, where another one went
 
     def loss(self) -> float:
@@ -96,7 +96,7 @@ def _link(earlier: BudgetEntry[Item], later: BudgetEntry[Item]) -> TwoView:
     return forth
 
 
-def _visible_cells(first: View, second: View, views: TwoView) -> NDArray[np.float32] | None:
+def _visible_cells(first: View, second: View, views: TwoView) -> Float32s | None:
     return seen_cells(first, second, views.alignment) if views.alignment else None
 
 

@@ -12,13 +12,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.core.keyframes.small_matrices import median, rotation_of
+from embodied_r_ros.core.keyframes.small_matrices import median, rotation_of, vector_of
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from embodied_r_ros.core.types.arrays import Bools, Float64s
 
 _STEPS = 6
 _ENOUGH = 3e-4  # a step that changes a pose by less is the last one
@@ -30,6 +30,8 @@ FIXED = 1  # poses that a bundle leaves as they are
 _BUNDLE_STEPS = 2
 _LITTLE = 1e-3  # share of the cost that is not worth another step
 _SAMPLES = 60
+FITS = 2.0  # tolerances within which a point fits
+MIN_SHARE = 0.5  # of the points that place a view has to agree
 _MIN_VOTES = 4  # points that agree on the length of a step
 
 
@@ -37,15 +39,15 @@ _MIN_VOTES = 4  # points that agree on the length of a step
 class ViewPose:
     """Where a view is: brings points of the map into its optical axes."""
 
-    rotation: NDArray[np.float64]  # (3, 3)
-    translation: NDArray[np.float64]  # (3,)
+    rotation: Float64s  # (3, 3)
+    translation: Float64s  # (3,)
 
-    def points(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    def points(self, points: Float64s) -> Float64s:
         """Points of the map in the axes of the view. Shape (N, 3)."""
         return np.asarray(points @ self.rotation.T + self.translation)
 
     @property
-    def centre(self) -> NDArray[np.float64]:
+    def centre(self) -> Float64s:
         """Place of the camera in the map. Shape (3,)."""
         return np.asarray(-self.rotation.T @ self.translation)
 
@@ -54,6 +56,10 @@ class ViewPose:
         rotation = self.rotation @ earlier.rotation.T
         return ViewPose(rotation, self.translation - rotation @ earlier.translation)
 
+    def times(self, share: float) -> ViewPose:
+        """A part or a multiple of a step: its turn and its shift alike."""
+        return ViewPose(rotation_of(share * vector_of(self.rotation)), share * self.translation)
+
     def then(self, later: ViewPose) -> ViewPose:
         """A view in the map that is given in the optical axes of this one; undoes `after`."""
         return ViewPose(
@@ -61,23 +67,20 @@ class ViewPose:
         )
 
 
-def robust_weights(squares: NDArray[np.float64], tolerance: float) -> NDArray[np.float64]:
+def robust_weights(squares: Float64s, tolerance: float) -> Float64s:
     """Weights 0..1 by squared errors: Geman and McClure's, which lets outliers go."""
     return np.asarray(1.0 / (1.0 + squares / tolerance**2) ** 2)
 
 
-def _first_scale(off: NDArray[np.float64], tolerance: float) -> float:
+def _first_scale(off: Float64s, tolerance: float) -> float:
     """How far things may be off a first guess, which may be a bad one."""
     spread = _SPREAD * median(off) if len(off) else 0.0
     return min(_WIDEST, max(tolerance, spread))
 
 
 def refined_pose(
-    start: ViewPose,
-    points: NDArray[np.float64],
-    places: NDArray[np.float64],
-    tolerance: float,
-) -> tuple[ViewPose, NDArray[np.float64]]:
+    start: ViewPose, points: Float64s, places: Float64s, tolerance: float
+) -> tuple[ViewPose, Float64s]:
     """The pose that explains best where known points are seen, from a first guess.
 
     Args:
@@ -97,25 +100,21 @@ def refined_pose(
         weights = robust_weights((residuals**2).sum(axis=0), scale)
         flat, weighted = jacobian.reshape(6, -1), (jacobian * weights).reshape(6, -1)
         step = _solved(weighted @ flat.T, -weighted @ residuals.ravel())
-        pose = _moved(pose, step)
+        pose = moved(pose, step)
         if scale == tolerance and np.abs(step).max() < _ENOUGH:
             break
         scale = max(tolerance, scale / 2)
     return pose, offsets(pose, points, places)
 
 
-def offsets(
-    pose: ViewPose, points: NDArray[np.float64], places: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def offsets(pose: ViewPose, points: Float64s, places: Float64s) -> Float64s:
     """How far points (N, 3) are seen from where a view shows them, at (N, 2). Shape (N,)."""
     local = pose.points(points)
     off = local[:, :2] / np.maximum(local[:, 2:], _NEAREST) - places
     return np.asarray(np.hypot(off[:, 0], off[:, 1]))
 
 
-def sampled_pose(
-    points: NDArray[np.float64], places: NDArray[np.float64], tolerance: float
-) -> ViewPose | None:
+def sampled_pose(points: Float64s, places: Float64s, tolerance: float) -> ViewPose | None:
     """The pose on which most known points (N, 3) and their places (N, 2) agree, by RANSAC."""
     is_solved, turn, shift, _ = cv2.solvePnPRansac(
         points,
@@ -133,18 +132,29 @@ def sampled_pose(
     )
 
 
+def agreed_pose(
+    points: Float64s, places: Float64s, tolerance: float, least: int
+) -> tuple[ViewPose, Bools] | None:
+    """The pose on which known points and their places agree, as of `refined_pose`.
+
+    Returns:
+        The pose, and which points fit; None: fewer than `least` of them, or than half, do.
+    """
+    start = sampled_pose(points, places, FITS * tolerance)
+    if start is None:
+        return None
+    pose, off = refined_pose(start, points, places, tolerance)
+    fits = off < FITS * tolerance
+    return (pose, fits) if fits.sum() >= least and fits.mean() >= MIN_SHARE else None
+
+
 def length_of_step(
-    rotation: NDArray[np.float64],
-    direction: NDArray[np.float64],
-    points: NDArray[np.float64],
-    places: NDArray[np.float64],
-    tolerance: float,
+    step: ViewPose, points: Float64s, places: Float64s, tolerance: float
 ) -> float | None:
-    """Length of a step whose rotation (3, 3) and direction (3,) are known.
+    """Length of a step whose rotation and direction are known.
 
     Args:
-        rotation: From the axes of the first view to those of the second.
-        direction: Of the shift that belongs to it, unit length.
+        step: From the axes of the first view to those of the second; its length is 1.
         points: In the axes of the first view. Shape (N, 3).
         places: Where the second view shows them. Shape (N, 2).
         tolerance: How far a point may be seen from where it belongs.
@@ -153,7 +163,7 @@ def length_of_step(
         The length; None: too few points agree on one.
     """
     ahead = np.column_stack([places, np.ones(len(places))])
-    turned = points @ rotation.T
+    turned, direction = points @ step.rotation.T, step.translation
     # The ray meets turned + length * direction: both cross products are opposite.
     across = _cross(ahead, direction)
     squares = (across**2).sum(axis=1)
@@ -173,16 +183,13 @@ def length_of_step(
 class Sightings:
     """Where K views show M points."""
 
-    places: NDArray[np.float64]  # (K, M, 2)
-    is_seen: NDArray[np.bool_]  # (K, M)
+    places: Float64s  # (K, M, 2)
+    is_seen: Bools  # (K, M)
 
 
 def refine_together(
-    poses: Sequence[ViewPose],
-    points: NDArray[np.float64],
-    sightings: Sightings,
-    tolerance: float,
-) -> tuple[list[ViewPose], NDArray[np.float64], NDArray[np.float64]]:
+    poses: Sequence[ViewPose], points: Float64s, sightings: Sightings, tolerance: float
+) -> tuple[list[ViewPose], Float64s, Float64s]:
     """Move poses and points together to where they explain best what is seen: a bundle.
 
     Levenberg and Marquardt's method; points are eliminated first (Schur's complement).
@@ -200,13 +207,13 @@ def refine_together(
     current = _Fit(poses, points, sightings, tolerance)
     for _ in range(_BUNDLE_STEPS):
         steps, shifts = _bundle_step(current.terms, damping)
-        moved = [*poses[:FIXED], *map(_moved, poses[FIXED:], steps)]
-        trial = _Fit(moved, points + shifts, sightings, tolerance)
+        others = [*poses[:FIXED], *map(moved, poses[FIXED:], steps)]
+        trial = _Fit(others, points + shifts, sightings, tolerance)
         if trial.cost > current.cost:
             damping *= 8
             continue
         is_done = current.cost - trial.cost < _LITTLE * current.cost
-        poses, points, current, damping = moved, points + shifts, trial, damping / 4
+        poses, points, current, damping = others, points + shifts, trial, damping / 4
         if is_done:
             break
     return poses, points, current.off
@@ -216,11 +223,7 @@ class _Fit:
     """How well poses and points explain what is seen; derivatives are computed when asked for."""
 
     def __init__(
-        self,
-        poses: list[ViewPose],
-        points: NDArray[np.float64],
-        sightings: Sightings,
-        tolerance: float,
+        self, poses: list[ViewPose], points: Float64s, sightings: Sightings, tolerance: float
     ) -> None:
         self._rotations = np.array([pose.rotation for pose in poses])
         shifts = np.array([pose.translation for pose in poses])
@@ -234,7 +237,10 @@ class _Fit:
 
     @cached_property
     def terms(self) -> _Terms:
-        """The linear system of a step."""
+        """The linear system of a step: residuals (K, 2, M), derivatives by pose and by point.
+
+        Those have the shapes (K, 6, 2, M) and (K, 3, 2, M); all are times the roots of weights.
+        """
         residuals, by_pose = _linearised(self._local, self._places)
         roots = (self._agreement * self._is_seen)[:, None]  # of Geman and McClure's weights
         residuals *= roots
@@ -243,31 +249,26 @@ class _Fit:
         by_point = (self._rotations.transpose(0, 2, 1) @ by_shift).reshape(
             -1, 3, *by_pose.shape[2:]
         )
-        return _Terms(residuals, by_pose, by_point)
+        return residuals, by_pose, by_point
 
 
-@dataclass(frozen=True)
-class _Terms:
-    """What a bundle minimises: residuals and derivatives, times the roots of their weights."""
-
-    residuals: NDArray[np.float64]  # (K, 2, M)
-    by_pose: NDArray[np.float64]  # (K, 6, 2, M)
-    by_point: NDArray[np.float64]  # (K, 3, 2, M)
+_Terms = tuple['Float64s', 'Float64s', 'Float64s']
 
 
-def _bundle_step(terms: _Terms, damping: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _bundle_step(terms: _Terms, damping: float) -> tuple[Float64s, Float64s]:
     """Steps of the poses that may move (K - FIXED, 6), and of the points (M, 3)."""
-    count, many = len(terms.residuals) - FIXED, terms.residuals.shape[2]
-    h_points = np.einsum('kpcm,kqcm->pqm', terms.by_point, terms.by_point)
-    g_points = -np.einsum('kpcm,kcm->pm', terms.by_point, terms.residuals)
+    residuals, by_pose, by_point = terms
+    count, many = len(residuals) - FIXED, residuals.shape[2]
+    h_points = np.einsum('kpcm,kqcm->pqm', by_point, by_point)
+    g_points = -np.einsum('kpcm,kcm->pm', by_point, residuals)
     diagonal = np.einsum('iim->im', h_points)  # a view of it
     diagonal *= 1.0 + damping
     diagonal += 1e-9
     inverse = _inverses(h_points)
-    jp, jq = terms.by_pose[FIXED:], terms.by_point[FIXED:]
+    jp, jq = by_pose[FIXED:], by_point[FIXED:]
     flat = jp.reshape(count, 6, -1)
     h_poses = flat @ flat.transpose(0, 2, 1)
-    g_poses = -(flat @ terms.residuals[FIXED:].reshape(count, -1, 1))
+    g_poses = -(flat @ residuals[FIXED:].reshape(count, -1, 1))
     cross = jp[:, :, None, 0] * jq[:, None, :, 0]
     cross += jp[:, :, None, 1] * jq[:, None, :, 1]  # (K', 6, 3, M)
     half = np.einsum('kpqm,qrm->kprm', cross, inverse).reshape(6 * count, -1)
@@ -281,7 +282,7 @@ def _bundle_step(terms: _Terms, damping: float) -> tuple[NDArray[np.float64], ND
     return steps.reshape(count, 6), np.einsum('pqm,qm->mp', inverse, left)
 
 
-def _inverses(matrices: NDArray[np.float64]) -> NDArray[np.float64]:
+def _inverses(matrices: Float64s) -> Float64s:
     """Inverses of symmetric matrices, which stand in the last axis. (3, 3, M)."""
     (a, b, c), (_, d, e), (_, _, f) = matrices
     first, second, third = d * f - e * e, c * e - b * f, b * e - c * d
@@ -294,9 +295,7 @@ def _inverses(matrices: NDArray[np.float64]) -> NDArray[np.float64]:
     return result
 
 
-def _linearised(
-    local: NDArray[np.float64], places: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _linearised(local: Float64s, places: Float64s) -> tuple[Float64s, Float64s]:
     """Residuals (K, 2, M) of points in the axes of views, and their derivatives (K, 6, 2, M).
 
     Those are by a turn (first three) and a shift (last three) of the point in these axes.
@@ -320,18 +319,18 @@ def _linearised(
     return uv - places, jacobian
 
 
-def _slopes(local: NDArray[np.float64]) -> NDArray[np.float64]:
+def _slopes(local: Float64s) -> Float64s:
     """Where views show points in their axes. Shapes (K, 3, M) -> (K, 2, M)."""
     return np.asarray(local[:, :2] / np.maximum(local[:, 2:], _NEAREST))
 
 
-def _moved(pose: ViewPose, step: NDArray[np.float64]) -> ViewPose:
+def moved(pose: ViewPose, step: Float64s) -> ViewPose:
     """A pose after a small turn and shift in the axes of its view. Shape of the step (6,)."""
     turn = rotation_of(step[:3])
     return ViewPose(turn @ pose.rotation, turn @ pose.translation + step[3:])
 
 
-def _solved(matrix: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
+def _solved(matrix: Float64s, right: Float64s) -> Float64s:
     """Solution of a linear system, which is changed; what it leaves open stays near zero."""
     trace = max(float(matrix.trace()) / len(matrix), 1e-12)
     matrix.flat[:: len(matrix) + 1] += 1e-9 * trace
@@ -339,9 +338,8 @@ def _solved(matrix: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[
 
 
 def triangulate(
-    first: tuple[NDArray[np.float64], NDArray[np.float64]],
-    second: tuple[NDArray[np.float64], NDArray[np.float64]],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    first: tuple[Float64s, Float64s], second: tuple[Float64s, Float64s]
+) -> tuple[Float64s, Float64s]:
     """Points of the map by the rays of two views that show them: the middle between both.
 
     Args:
@@ -363,14 +361,30 @@ def triangulate(
     return points, np.where((depth1 > 0) & (depth2 > 0), angle, 0.0)
 
 
-def _cross(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+def triangulate_between(
+    first: ViewPose, firsts: Float64s, second: ViewPose, seconds: Float64s
+) -> tuple[Float64s, Float64s, Float64s]:
+    """Points by the places (N, 2) at which two views show them.
+
+    Returns:
+        As `triangulate`, and how far each is off in both views. Shape (2, N).
+    """
+    points, angle = triangulate(
+        (first.centre, rays(firsts) @ first.rotation),
+        (second.centre, rays(seconds) @ second.rotation),
+    )
+    off = np.stack([offsets(first, points, firsts), offsets(second, points, seconds)])
+    return points, angle, off
+
+
+def _cross(a: Float64s, b: Float64s) -> Float64s:
     """Cross products; that of NumPy is slow for few vectors. Shapes (..., 3)."""
     ax, ay, az = a[..., 0], a[..., 1], a[..., 2]
     bx, by, bz = b[..., 0], b[..., 1], b[..., 2]
     return np.stack([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx], axis=-1)
 
 
-def rays(places: NDArray[np.float64]) -> NDArray[np.float64]:
+def rays(places: Float64s) -> Float64s:
     """Unit vectors in optical axes towards places (N, 2). Shape (N, 3)."""
     ahead = np.ones((len(places), 3))
     ahead[:, :2] = places
@@ -379,11 +393,8 @@ def rays(places: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def turn_between(
-    first: NDArray[np.float64],
-    second: NDArray[np.float64],
-    start: NDArray[np.float64],
-    tolerance: float,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    first: Float64s, second: Float64s, start: Float64s, tolerance: float
+) -> tuple[Float64s, Float64s]:
     """The rotation that explains best how places moved, from a first guess.
 
     Returns:

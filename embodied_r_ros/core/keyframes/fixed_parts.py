@@ -26,8 +26,8 @@ import numpy as np
 
 if TYPE_CHECKING:
     from embodied_r_ros.core.keyframes.alignment import View
+    from embodied_r_ros.core.types.arrays import Bools, Float32s
     from embodied_r_ros.core.types.images import PackedMask, StampedImage
-    from numpy.typing import NDArray
 
 _PAUSE_NS = NS_PER_S // 10  # pairs are at least so far apart
 _FLAT_VARIANCE = 9.0  # below, brightness says nothing of a cell [grey^2]
@@ -74,13 +74,13 @@ class FixedParts:
         """
         self._name, self._mask = mask, read_mask(Path(mask).expanduser()) if mask else None
         self._is_sought = is_sought and not mask
-        self.cells: NDArray[np.bool_] | None = None  # (rows, columns); None: nothing is known
+        self.cells: Bools | None = None  # (rows, columns); None: nothing is known
         self.since_index: int | None = None  # of the image in which it was found; None: not found
         self._packed: PackedMask | None = None
         self._base: View | None = None  # image that the next ones are compared with
         self._base_ns = 0
         self._looks = float(_LOOKS)
-        self._stays: NDArray[np.float32] = np.zeros((0, 0), np.float32)
+        self._stays: Float32s = np.zeros((0, 0), np.float32)
         self._evidence, self._steady = self._stays, self._stays
 
     def restart(self) -> None:
@@ -184,12 +184,7 @@ class FixedParts:
         return True
 
     def _look(
-        self,
-        base: View,
-        view: View,
-        camera: Intrinsics,
-        stayed: NDArray[np.bool_],
-        grey: NDArray[np.float32],
+        self, base: View, view: View, camera: Intrinsics, stayed: Bools, grey: Float32s
     ) -> None:
         """Look closer at cells that stayed more than once, while there are looks left."""
         suspects = _pieces(stayed & (self._stays >= _SUSPECT) & (self._evidence < _MOST))
@@ -207,7 +202,7 @@ class FixedParts:
         self._evidence[stayed & turned] += 1
         self._steady[grey < _QUIET_GREY] += 1
 
-    def _fixed(self) -> NDArray[np.bool_] | None:
+    def _fixed(self) -> Bools | None:
         """Cells that are fixed by the evidence up to now; None: none are."""
         fixed = self._evidence >= _ENTERS
         if self.cells is not None:
@@ -226,9 +221,9 @@ class FixedParts:
 class _Change:
     """What became of the cells between two images, in place. Arrays are (rows, columns)."""
 
-    comparable: NDArray[np.bool_]  # there is something to compare
-    stayed: NDArray[np.bool_]
-    changed: NDArray[np.bool_]
+    comparable: Bools  # there is something to compare
+    stayed: Bools
+    changed: Bools
 
 
 def _change(base: View, view: View) -> _Change:
@@ -243,7 +238,7 @@ def _change(base: View, view: View) -> _Change:
     )
 
 
-def _pixel_change(base: View, view: View, stayed: NDArray[np.bool_]) -> NDArray[np.float32]:
+def _pixel_change(base: View, view: View, stayed: Bools) -> Float32s:
     """Mean change of the pixels of each cell [grey], but for the light. (rows, columns)."""
     light = np.median(view.mean[stayed] / np.maximum(base.mean[stayed], 1)) if stayed.any() else 1
     difference = np.abs(view.brightness - np.float32(light) * base.brightness)
@@ -251,9 +246,7 @@ def _pixel_change(base: View, view: View, stayed: NDArray[np.bool_]) -> NDArray[
     return np.asarray(cv2.resize(difference, size, interpolation=cv2.INTER_AREA), np.float32)
 
 
-def _turned_cells(
-    base: View, view: View, camera: Intrinsics, stayed: NDArray[np.bool_]
-) -> NDArray[np.bool_] | None:
+def _turned_cells(base: View, view: View, camera: Intrinsics, stayed: Bools) -> Bools | None:
     """Cells in which the camera's turn would have been seen, were they as far away as the sky.
 
     None: it is not known how the camera moved.
@@ -278,7 +271,7 @@ def _turned_cells(
     centres = np.asarray(cell_centres(*base.size).reshape(-1, 2), np.float64)
     places = places_of_pixels(lens, centres)
     by_x, between, by_y = base.information
-    turned: NDArray[np.bool_] = np.maximum(by_x, by_y) > _DETAIL
+    turned: Bools = np.maximum(by_x, by_y) > _DETAIL
     for pose in poses:
         rays = np.column_stack([places, np.ones(len(places))]) @ pose.rotation.T
         moved = (rays[:, :2] / np.maximum(rays[:, 2:], 1e-3) - places) * lens.fx
@@ -287,7 +280,7 @@ def _turned_cells(
     return turned
 
 
-def read_mask(path: Path) -> NDArray[np.bool_]:
+def read_mask(path: Path) -> Bools:
     """Read a mask, true where it is white. Shape (height, width).
 
     Raises:
@@ -310,7 +303,7 @@ def read_mask(path: Path) -> NDArray[np.bool_]:
     return mask
 
 
-def _side(cells: NDArray[np.bool_]) -> str:
+def _side(cells: Bools) -> str:
     """Where in the image cells lie, in words."""
     rows, columns = np.nonzero(cells)
     y, x = rows.mean() / cells.shape[0], columns.mean() / cells.shape[1]
@@ -319,7 +312,7 @@ def _side(cells: NDArray[np.bool_]) -> str:
     return ' '.join(word for word in (down, across) if word) or 'middle'
 
 
-def _pieces(cells: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _pieces(cells: Bools) -> Bools:
     """The cells that lie together in sufficient numbers, and not at the image's edge alone.
 
     Straightened images have dark lines there.
@@ -331,7 +324,7 @@ def _pieces(cells: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return np.asarray(large[labels])
 
 
-def _enclosed(fixed: NDArray[np.bool_], steady: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _enclosed(fixed: Bools, steady: Bools) -> Bools:
     """Steady cells without texture that fixed ones, and the image's edge, enclose."""
     flat = steady & ~fixed
     count, labels = cv2.connectedComponents(flat.astype(np.uint8), connectivity=4)
@@ -344,7 +337,7 @@ def _enclosed(fixed: NDArray[np.bool_], steady: NDArray[np.bool_]) -> NDArray[np
     return inside
 
 
-def _are_same(first: NDArray[np.bool_] | None, second: NDArray[np.bool_] | None) -> bool:
+def _are_same(first: Bools | None, second: Bools | None) -> bool:
     if first is None or second is None:
         return first is second
     return bool(np.array_equal(first, second))

@@ -19,11 +19,12 @@ from embodied_r_ros.core.keyframes.alignment import (
     shares,
 )
 from embodied_r_ros.core.keyframes.small_matrices import median
-from embodied_r_ros.core.types.geometry import BODY_FROM_OPTICAL, relative_motion
+from embodied_r_ros.core.types.geometry import BODY_FROM_OPTICAL, read_only, relative_motion
 import numpy as np
 
 if TYPE_CHECKING:
     from embodied_r_ros.core.keyframes.alignment import Alignment, View
+    from embodied_r_ros.core.types.arrays import Bools, Float32s, Float64s
     from embodied_r_ros.core.types.geometry import Intrinsics, Pose
     from embodied_r_ros.core.types.images import StampedImage
     from numpy.typing import NDArray
@@ -96,7 +97,7 @@ def _best_alignment(first: View, second: View, before: Alignment | None) -> Alig
     return best if best.score > _MIN_SCORE else None
 
 
-def _matched_homography(first: View, second: View) -> NDArray[np.float64] | None:
+def _matched_homography(first: View, second: View) -> Float64s | None:
     """Homography (3, 3) on which enough corners of both views agree, by RANSAC."""
     a, b = first.corners, second.corners
     if min(len(a.points), len(b.points)) < _MIN_MATCHES:
@@ -157,7 +158,7 @@ def seen_by(
     other_depth: NDArray[np.floating],
     other_pose: Pose,
     camera: Intrinsics,
-) -> NDArray[np.bool_]:
+) -> Bools:
     """Which pixels of a view another view sees. Shape (H, W); arguments as in `covisibility`."""
     inverse = _inverse(depth)
     z = 1.0 / np.maximum(inverse, 1e-9)
@@ -181,20 +182,18 @@ def seen_by(
     return np.asarray((inverse > 0) & (points_now[..., 2] > _NEAREST_M) & inside & unhidden)
 
 
-def _inverse(depth: NDArray[np.floating]) -> NDArray[np.float64]:
+def _inverse(depth: NDArray[np.floating]) -> Float64s:
     """Inverse depth [1/m]; 0 where there is none."""
     valid = np.isfinite(depth) & (depth > 0)
     return np.asarray(np.where(valid, 1.0 / np.where(valid, depth, 1.0), 0.0))
 
 
 @lru_cache(maxsize=8)
-def pixel_rays(camera: Intrinsics) -> NDArray[np.float64]:
+def pixel_rays(camera: Intrinsics) -> Float64s:
     """Rays through all pixels in optical axes, with unit depth. Shape (H, W, 3), read-only."""
     u, v = np.meshgrid(np.arange(camera.width), np.arange(camera.height))
     x, y = (u - camera.cx) / camera.fx, (v - camera.cy) / camera.fy
-    rays = np.stack([x, y, np.ones_like(x)], axis=-1)
-    rays.setflags(write=False)
-    return rays
+    return read_only(np.stack([x, y, np.ones_like(x)], axis=-1))
 
 
 _WIDTH_PX = 80  # to which depth is thinned
@@ -205,14 +204,12 @@ _MIN_KNOWN = 0.3  # share of a view whose depth has to be known
 class DepthView:
     """What overlap needs of an image whose depth and pose are known."""
 
-    depth: NDArray[np.float32]  # thinned, of a camera without distortion [m]. Shape (h, w)
+    depth: Float32s  # thinned, of a camera without distortion [m]. Shape (h, w)
     camera: Intrinsics  # of `depth`
     pose: Pose  # of the camera link
 
 
-def depth_view(
-    image: StampedImage, fixed_cells: NDArray[np.bool_] | None = None
-) -> DepthView | None:
+def depth_view(image: StampedImage, fixed_cells: Bools | None = None) -> DepthView | None:
     """Depth and pose of an image, prepared for comparison; None: one is not known.
 
     Args:

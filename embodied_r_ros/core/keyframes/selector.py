@@ -9,7 +9,7 @@ the chosen images into `Keyframe` values.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, pairwise
 import math
 from typing import Any, TYPE_CHECKING
@@ -39,11 +39,10 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.core.keyframes.alignment import Alignment
     from embodied_r_ros.core.keyframes.tracks import Drift
+    from embodied_r_ros.core.types.arrays import Float32s
     from embodied_r_ros.core.types.deltas import Motion
     from embodied_r_ros.core.types.geometry import Intrinsics
     from embodied_r_ros.core.types.images import EncodedImage, StampedImage
-    import numpy as np
-    from numpy.typing import NDArray
 
 # A clock that goes back by less is jitter between images; by more, it was set or a bag loops.
 _CLOCK_JITTER_NS = 100_000_000
@@ -114,15 +113,9 @@ class Evaluation:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; the overlap is rounded to 0.0001."""
-        return {
-            'index': self.index,
-            'stamp_ns': self.stamp_ns,
-            'is_keyframe': self.is_keyframe,
-            'reference_index': self.reference_index,
-            'overlap': None if self.overlap is None else round(self.overlap, 4),
-            'inliers': self.inliers,
-            'reason': self.reason.label if self.reason else None,
-        }
+        overlap = None if self.overlap is None else round(self.overlap, 4)
+        reason = self.reason.label if self.reason else None
+        return {**asdict(self), 'overlap': overlap, 'reason': reason}
 
 
 def reason_of_views(views: TwoView, config: KeyframeConfig) -> KeyframeReason | None:
@@ -153,24 +146,11 @@ class KeyframeSelector:
         self._blank_images = 0  # in a row, up to now
         self._has_shown_something = False  # there was a keyframe with something to see
         self._last_stamp_ns: int | None = None
-        self._is_unchanged = False
-        self._newest_view: View | None = None
-        self._newest_alignment: Alignment | None = None
-
-    @property
-    def is_unchanged(self) -> bool:
-        """Whether the newest image shows what the last keyframe shows, from the same place."""
-        return self._is_unchanged
-
-    @property
-    def newest_view(self) -> View | None:
-        """The newest image, prepared for comparison; None: there is none yet."""
-        return self._newest_view
-
-    @property
-    def newest_alignment(self) -> Alignment | None:
-        """Where the newest image shows the keyframe it was compared with; None: unknown."""
-        return self._newest_alignment
+        # Whether the newest image shows what the last keyframe shows, from the same place.
+        self.is_unchanged = False
+        self.newest_view: View | None = None  # prepared for comparison; None: there is none yet
+        # Where the newest image shows the keyframe it was compared with; None: unknown.
+        self.newest_alignment: Alignment | None = None
 
     @property
     def reference_view(self) -> View | None:
@@ -196,19 +176,20 @@ class KeyframeSelector:
         if image.stamp_ns < last_ns - _CLOCK_JITTER_NS:
             self.counts['resets'] += 1
             self.reset()
-        self._last_stamp_ns, self._newest_view = image.stamp_ns, view
+        self._last_stamp_ns, self.newest_view = image.stamp_ns, view
         self.fixed_parts.update(view, image)
         for each in (view, self.reference_view):
             if each is not None:
                 each.leave_out(self.fixed_parts.cells)
         depth = depth_view(image, self.fixed_parts.cells)
         self._blank_images = self._blank_images + 1 if self._is_blank(view) else 0
+        shot = _Reference(image.index, image.stamp_ns, view, depth, self._blank_images > 0)
         views = self._with_depth(self._compare(view), depth)
-        reason = self._decide(image.stamp_ns, view, views)
-        if is_last and reason is None and not self._blank_images:
+        reason = self._decide(shot, views)
+        if is_last and reason is None and not shot.is_blank:
             reason = KeyframeReason.LAST_IMAGE
         reference = self._reference
-        self._update(image, view, depth, views, reason)
+        self._update(shot, views, reason)
         return Evaluation(
             image.index,
             image.stamp_ns,
@@ -238,64 +219,56 @@ class KeyframeSelector:
         overlap = depth_overlap(reference, depth)
         return views if overlap is None else replace(views, overlap=overlap)
 
-    def _decide(self, stamp_ns: int, view: View, views: TwoView) -> KeyframeReason | None:
+    def _decide(self, shot: _Reference, views: TwoView) -> KeyframeReason | None:
         config, reference = self.config, self._reference
         if reference is None:
-            return KeyframeReason.FEATURELESS if self._blank_images else KeyframeReason.FIRST
-        since_s = (stamp_ns - reference.stamp_ns) / NS_PER_S
-        reason = self._reason(stamp_ns, reference, view, views)
+            return KeyframeReason.FEATURELESS if shot.is_blank else KeyframeReason.FIRST
+        since_s = (shot.stamp_ns - reference.stamp_ns) / NS_PER_S
+        reason = self._reason(reference, shot, views)
         if reason is None and 0 < config.max_interval_s <= since_s:
             reason = KeyframeReason.MAX_INTERVAL
         return reason if since_s >= config.min_interval_s else None
 
     def _reason(
-        self, stamp_ns: int, reference: _Reference, view: View, views: TwoView
+        self, reference: _Reference, shot: _Reference, views: TwoView
     ) -> KeyframeReason | None:
-        if self._blank_images:
+        if shot.is_blank:
             # One blank image between others is a glitch, not a view.
             is_run = self._blank_images > 1 and not reference.is_blank
             return KeyframeReason.FEATURELESS if is_run else None
         if not self._has_shown_something:
             return KeyframeReason.FIRST
-        happened = self._has_happened(stamp_ns, view, views)
+        happened = self._has_happened(shot, views)
         reason = reason_of_views(views, self.config)
         return reason or (KeyframeReason.CONTENT_CHANGE if happened else None)
 
-    def _has_happened(self, stamp_ns: int, view: View, views: TwoView) -> bool:
+    def _has_happened(self, shot: _Reference, views: TwoView) -> bool:
         if views.alignment is None or views.shift > _SAME_SHIFT:
             self._scene.restart()
             return False
-        return self._scene.update(stamp_ns, view, self.config.content_change)
+        return self._scene.update(shot.stamp_ns, shot.view, self.config.content_change)
 
-    def _update(
-        self,
-        image: StampedImage,
-        view: View,
-        depth: DepthView | None,
-        views: TwoView,
-        reason: KeyframeReason | None,
-    ) -> None:
-        self._newest_alignment = views.alignment
+    def _update(self, shot: _Reference, views: TwoView, reason: KeyframeReason | None) -> None:
+        self.newest_alignment = views.alignment
         is_near = views.alignment is not None and views.shift < _SAME_SHIFT
-        self._is_unchanged = reason is None and is_near and self._scene.is_same
+        self.is_unchanged = reason is None and is_near and self._scene.is_same
         self.counts['images'] += 1
-        self.counts['blank_images'] += self._blank_images > 0
+        self.counts['blank_images'] += shot.is_blank
         if views.alignment is not None:
             self._before = views
         if reason is None:
             return
         self.counts[reason.label] += 1
-        is_blank = self._blank_images > 0
-        self._has_shown_something |= not is_blank
-        self._reference = _Reference(image.index, image.stamp_ns, view, depth, is_blank)
+        self._has_shown_something |= not shot.is_blank
+        self._reference = shot
         self._before = None
         by_change = reason is KeyframeReason.CONTENT_CHANGE
-        self._scene.mark_keyframe(image.stamp_ns, by_change=by_change)
+        self._scene.mark_keyframe(shot.stamp_ns, by_change=by_change)
 
 
 @dataclass(frozen=True)
 class _Reference:
-    """The last keyframe, as far as the next images are compared with it."""
+    """An image, as far as the next ones are compared with it where it is a keyframe."""
 
     index: int
     stamp_ns: int
@@ -327,7 +300,7 @@ class Keyframer:
         self._next_id = 1
         self._dropped_images = 0
         # Where the image that was followed last shows the cells of the last keyframe.
-        self._tracked_offsets: NDArray[np.float32] | None = None  # None: unknown
+        self._tracked_offsets: Float32s | None = None  # None: unknown
         self._tracked_ns = 0
         self._has_skipped = False
 

@@ -13,13 +13,14 @@ import cv2
 import numpy as np
 
 if TYPE_CHECKING:
+    from embodied_r_ros.core.types.arrays import Float64s
     from numpy.typing import NDArray
 
 _LITTLE_RAD = 1e-8  # a smaller turn is that of its first order
 _HALF_TURN = -0.99  # cosine from which on a rotation matrix hardly tells its axis
 
 
-def rotation_of(vector: NDArray[np.floating]) -> NDArray[np.float64]:
+def rotation_of(vector: NDArray[np.floating]) -> Float64s:
     """Rotation matrix of a rotation vector [rad], by Rodrigues. Shapes (3,) -> (3, 3)."""
     x, y, z = vector.tolist()
     squared = x * x + y * y + z * z
@@ -37,7 +38,7 @@ def rotation_of(vector: NDArray[np.floating]) -> NDArray[np.float64]:
     )
 
 
-def vector_of(rotation: NDArray[np.float64]) -> NDArray[np.float64]:
+def vector_of(rotation: Float64s) -> Float64s:
     """Rotation vector [rad] of a rotation matrix, the inverse of `rotation_of`. Shape (3,)."""
     (xx, xy, xz), (yx, yy, yz), (zx, zy, zz) = rotation.tolist()
     cosine = (xx + yy + zz - 1.0) / 2.0

@@ -21,7 +21,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from embodied_r_ros.core.keyframes.alignment import View
-    from numpy.typing import NDArray
+    from embodied_r_ros.core.types.arrays import Bools, Float32s, Float64s
 
 _STEP_S = 0.2  # between the images whose difference is motion
 _REST_S = 0.4  # a cell without motion for so long is at rest
@@ -58,15 +58,15 @@ _SPACING_S = 0.7  # between two keyframes for this reason
 class _Mover:
     """A patch of motion that is followed, with places (x, y) of its centre [cells]."""
 
-    start: NDArray[np.float64]  # at its birth, or at the last keyframe
-    centre: NDArray[np.float64]
+    start: Float64s  # at its birth, or at the last keyframe
+    centre: Float64s
     seen_ns: int
-    mark: NDArray[np.float64]  # where it was a moment ago
+    mark: Float64s  # where it was a moment ago
     mark_ns: int
     marks: int = 0  # since `start`
-    path: NDArray[np.float64] = field(default_factory=lambda: np.zeros(2))  # from mark to mark
+    path: Float64s = field(default_factory=lambda: np.zeros(2))  # from mark to mark
 
-    def move(self, centre: NDArray[np.float64], stamp_ns: int) -> None:
+    def move(self, centre: Float64s, stamp_ns: int) -> None:
         """Move to where it is now."""
         self.centre, self.seen_ns = centre, stamp_ns
         if (stamp_ns - self.mark_ns) / NS_PER_S >= _STEP_S:
@@ -95,8 +95,8 @@ class StillScene:
 
     def restart(self) -> None:
         """Forget what was seen: the camera moved."""
-        self._past: deque[tuple[int, NDArray[np.float32]]] = deque()
-        nothing: NDArray[np.float32] = np.zeros((0, 0), np.float32)
+        self._past: deque[tuple[int, Float32s]] = deque()
+        nothing: Float32s = np.zeros((0, 0), np.float32)
         self._first = nothing  # cells of the image from which on the camera stands still
         self._ground = nothing  # cells of the scene at rest
         self._moved = 0.0  # of the camera since then [cells]
@@ -156,24 +156,20 @@ class StillScene:
         self._is_open = goes and not settled
         return True
 
-    def _moving(
-        self, stamp_ns: int, cells: NDArray[np.float32], least: NDArray[np.float32]
-    ) -> NDArray[np.bool_]:
+    def _moving(self, stamp_ns: int, cells: Float32s, least: Float32s) -> Bools:
         """Which cells changed since a moment ago."""
         difference = _sharp(cells - self._before(stamp_ns))
         self._past.append((stamp_ns, cells))
         return np.asarray((difference > least) & (self._noise < _RESTLESS))
 
-    def _learn_noise(
-        self, cells: NDArray[np.float32], moving: NDArray[np.bool_], elapsed_s: float
-    ) -> None:
+    def _learn_noise(self, cells: Float32s, moving: Bools, elapsed_s: float) -> None:
         self._mean += (cells - self._mean) * np.float32(min(1.0, elapsed_s / _MEAN_S))
         swing = np.minimum(np.abs(cells - self._mean), _NOISE_CLIP)
         self._noise += (swing - self._noise) * np.float32(min(1.0, elapsed_s / _NOISE_S))
         near = cv2.dilate(moving.astype(np.uint8), _NEAR) > 0
         self._rest_s = np.where(near, np.float32(0), self._rest_s + np.float32(elapsed_s))
 
-    def _aligned(self, cells: NDArray[np.float32]) -> NDArray[np.float32] | None:
+    def _aligned(self, cells: Float32s) -> Float32s | None:
         """Cells as in the light and from the place of the first ones; None: the camera moved."""
         first = self._first
         if first.shape != cells.shape:
@@ -186,7 +182,7 @@ class StillScene:
             return None
         return first + off
 
-    def _begin(self, stamp_ns: int, cells: NDArray[np.float32]) -> None:
+    def _begin(self, stamp_ns: int, cells: Float32s) -> None:
         self._first, self._ground = cells, cells.copy()
         self._mean, self._noise = cells.copy(), np.zeros_like(cells)
         self._rest_s = np.zeros_like(cells)
@@ -196,7 +192,7 @@ class StillScene:
         self._edges = (np.abs(self._slopes[:2]) > _EDGE).any(axis=0)
         self._since_ns = stamp_ns
 
-    def _before(self, stamp_ns: int) -> NDArray[np.float32]:
+    def _before(self, stamp_ns: int) -> Float32s:
         """The newest image that is old enough to show motion, else the oldest."""
         while len(self._past) > 1 and (stamp_ns - self._past[1][0]) / NS_PER_S >= _STEP_S:
             self._past.popleft()
@@ -207,7 +203,7 @@ class StillScene:
         is_new = (stamp_ns - self._since_ns) / NS_PER_S < _NEW_S
         return self._tokens >= 1 and since >= _SPACING_S and not is_new
 
-    def _follow(self, stamp_ns: int, moving: NDArray[np.bool_], least_cells: float) -> bool:
+    def _follow(self, stamp_ns: int, moving: Bools, least_cells: float) -> bool:
         """Follow the patches of motion; whether one of them moves along."""
         count, _, stats, centres = cv2.connectedComponentsWithStats(moving.astype(np.uint8))
         if count > 1 and (stamp_ns - self._moved_ns) / NS_PER_S >= _LONG_CALM_S:
@@ -239,33 +235,31 @@ class StillScene:
         self._movers = movers + [mover for mover in rest if mover.seen_ns >= young_ns]
         return goes
 
-    def _settled(
-        self, cells: NDArray[np.float32], least: NDArray[np.float32], least_cells: float
-    ) -> bool:
+    def _settled(self, cells: Float32s, least: Float32s, least_cells: float) -> bool:
         """Whether enough is at rest and looks different from before."""
         unlike = (_sharp(cells - self._ground) > least) & (self._rest_s >= _REST_S)
         unlike &= self._noise < _RESTLESS
         count, _, stats, _ = cv2.connectedComponentsWithStats(unlike.astype(np.uint8))
         return count > 1 and int(stats[1:, cv2.CC_STAT_AREA].max()) >= least_cells
 
-    def _learn(self, cells: NDArray[np.float32], elapsed_s: float) -> None:
+    def _learn(self, cells: Float32s, elapsed_s: float) -> None:
         """Let the ground follow: slowly, and soon where it is at rest and nothing was told."""
         rate = np.where(self._rest_s >= _KNOWN_S, elapsed_s / _KNOWN_S, elapsed_s / _GROUND_S)
         rate = np.where(self._rest_s > 0, np.minimum(rate, 1.0), 0.0).astype(np.float32)
         self._ground += (cells - self._ground) * rate
 
 
-def _cells(view: View) -> NDArray[np.float32]:
+def _cells(view: View) -> Float32s:
     size = view.width // CELL_PX, view.height // CELL_PX
     return np.asarray(cv2.resize(view.brightness, size, interpolation=cv2.INTER_AREA), np.float32)
 
 
-def _contrast(cells: NDArray[np.float32]) -> NDArray[np.float32]:
+def _contrast(cells: Float32s) -> Float32s:
     kernel = np.ones((3, 3), np.uint8)
     return np.asarray(cv2.dilate(cells, kernel) - cv2.erode(cells, kernel), np.float32)
 
 
-def _in_light_of(cells: NDArray[np.float32], ground: NDArray[np.float32]) -> NDArray[np.float32]:
+def _in_light_of(cells: Float32s, ground: Float32s) -> Float32s:
     """Cells with the gain and offset that most of them need to look like the ground."""
     lit = (cells > _DARK) & (cells < _BRIGHT)
     x, y = cells[lit], ground[lit]
@@ -284,13 +278,13 @@ def _in_light_of(cells: NDArray[np.float32], ground: NDArray[np.float32]) -> NDA
     return np.asarray(gain * cells + offset, np.float32)
 
 
-def _sharp(change: NDArray[np.float32]) -> NDArray[np.float32]:
+def _sharp(change: Float32s) -> Float32s:
     """How much changed beside what changed around it, and at all."""
     rest = change - cv2.blur(change, (_SOFT_CELLS, _SOFT_CELLS))
     return np.asarray(np.minimum(np.abs(change), np.abs(rest)), np.float32)
 
 
-def _slopes(cells: NDArray[np.float32]) -> NDArray[np.float32]:
+def _slopes(cells: Float32s) -> Float32s:
     """How each cell changes with a shift along x, along y [cells], with zoom and with roll.
 
     The unit of zoom and roll is what shifts the rim by a cell. Shape (4, rows, columns).
@@ -305,12 +299,10 @@ def _slopes(cells: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.stack([across, down, across * x + down * y, down * x - across * y])
 
 
-def _moved(
-    off: NDArray[np.float32], slopes: NDArray[np.float32]
-) -> tuple[float, NDArray[np.float32]]:
+def _moved(off: Float32s, slopes: Float32s) -> tuple[float, Float32s]:
     """How far the camera's motion shifted most cells [cells], and what it does not explain."""
     rest = off
-    motion: NDArray[np.float64] = np.zeros(len(slopes))
+    motion: Float64s = np.zeros(len(slopes))
     for _ in range(2):
         far = np.abs(rest)
         near = far <= max(3.0, 2 * median(far))

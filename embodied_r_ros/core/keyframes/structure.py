@@ -13,10 +13,12 @@ import math
 from typing import Any, TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.core.keyframes.small_matrices import rotation_of, vector_of
+from embodied_r_ros.core.keyframes.bundle import moved, ViewPose
+from embodied_r_ros.core.keyframes.small_matrices import rotation_of
 import numpy as np
 
 if TYPE_CHECKING:
+    from embodied_r_ros.core.types.arrays import Float32s
     from numpy.typing import NDArray
 
 # Focal length as a share of the longer side: 61 degrees. A wrong one bends depth, which is free.
@@ -42,32 +44,17 @@ _SURROUNDINGS = ((3, 1.0), (9, 1e-1), (31, 1e-3))
 
 
 @dataclass(frozen=True)
-class RigidMotion:
-    """From the axes of a first camera to those of a second; optical axes."""
-
-    rotation: NDArray[np.float64]  # (3, 3)
-    translation: NDArray[np.float64]  # (3,), of the first camera, in the second one's axes
-
-    def extrapolated(self, before: RigidMotion) -> RigidMotion:
-        """The next motion, predicted for a camera that keeps its last motion."""
-        turn = self.rotation @ before.rotation.T
-        shift = self.translation - turn @ before.translation
-        turn = rotation_of(_CARRIED_ON * vector_of(turn))
-        return RigidMotion(turn @ self.rotation, turn @ self.translation + _CARRIED_ON * shift)
-
-
-@dataclass(frozen=True)
 class Structure:
     """Where the second camera stands, and how far away each cell of the first view is."""
 
-    motion: RigidMotion
-    motion_before: RigidMotion  # to the image before the second
-    inverse_depth: NDArray[np.float32]  # (rows, columns), > 0
-    information: NDArray[np.float32]  # (rows, columns), on inverse depth [px^2]
+    motion: ViewPose  # of the second camera, in the axes of the first
+    motion_before: ViewPose  # to the image before the second
+    inverse_depth: Float32s  # (rows, columns), > 0
+    information: Float32s  # (rows, columns), on inverse depth [px^2]
 
     def expected(self) -> Structure:
         """What is to be expected of the next image."""
-        motion = self.motion.extrapolated(self.motion_before)
+        motion = self.motion.then(self.motion.after(self.motion_before).times(_CARRIED_ON))
         return replace(self, motion=motion, motion_before=self.motion)
 
     @property
@@ -81,54 +68,63 @@ class Structure:
         rotation = self.motion.rotation
         return math.atan2(rotation[1, 0] - rotation[0, 1], rotation[0, 0] + rotation[1, 1])
 
-    def places(self, rays: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.float32]:
+    def places(self, rays: Float32s, size: tuple[int, int]) -> Float32s:
         """Where the second view, of a width and height [px], shows each cell. (rows, cols, 2)."""
-        return _project(rays, self.inverse_depth, self.motion, size)
+        (x, y, _), z = _seen(rays, self.inverse_depth, self.motion)
+        places: NDArray[Any] = cv2.merge([x, y])
+        places *= np.float32(_focal_px(size))
+        places += _middle(size)
+        if float(z.min()) <= _NEAREST_Z:
+            places[z <= _NEAREST_Z] = _BEHIND_PX
+        return np.asarray(places, np.float32)
 
 
-def rays_through(places: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.float32]:
+def rays_through(places: Float32s, size: tuple[int, int]) -> Float32s:
     """Directions (x, y, 1) of places (rows, columns, 2) [px] in a view. (3, rows, columns)."""
     x, y = np.moveaxis((places - _middle(size)) / _focal_px(size), -1, 0)
     return np.stack([x, y, np.ones_like(x)]).astype(np.float32)
 
 
-def first_structure(rays: NDArray[np.float32], roll_rad: float) -> Structure:
+def first_structure(rays: Float32s, roll_rad: float) -> Structure:
     """A camera that only rolled, before a plane across the view."""
     ones = np.ones(rays.shape[1:], np.float32)
-    rolled = RigidMotion(rotation_of(np.array([0.0, 0.0, roll_rad])), np.zeros(3))
+    rolled = ViewPose(rotation_of(np.array([0.0, 0.0, roll_rad])), np.zeros(3))
     return Structure(rolled, rolled, ones, np.zeros_like(ones))
 
 
-def fit_structure(
-    expected: Structure,
-    rays: NDArray[np.float32],
-    measured: NDArray[np.float32],
-    information: NDArray[np.float32],
-    size: tuple[int, int],
-) -> tuple[Structure, float]:
+@dataclass(frozen=True)
+class MeasuredCells:
+    """Where a second view shows the cells of a first one."""
+
+    rays: Float32s  # direction of each cell in the first view. (3, rows, columns)
+    places: Float32s  # of each cell in the second view [px]. (rows, columns, 2)
+    # How well the place is known along x, between, and along y, 0..1 each; 0 where it was not
+    # measured. (3, rows, columns).
+    information: Float32s
+    size: tuple[int, int]  # width and height of the second view [px]
+
+
+def fit_structure(expected: Structure, measured: MeasuredCells) -> tuple[Structure, float]:
     """Correct motion and depth by where cells were measured to be.
 
     Args:
         expected: By the image before, or `first_structure`.
-        rays: Direction of each cell in the first view. (3, rows, columns).
-        measured: Place of each cell in the second view [px]. (rows, columns, 2).
-        information: How well the place is known along x, between, and along y, 0..1 each; 0 where
-            it was not measured. (3, rows, columns).
-        size: Width and height of the second view [px].
+        measured: The cells.
 
     Returns:
         The structure, and the median error of the places that decided the motion [px].
     """
+    information, size = measured.information, measured.size
     is_first, focal = not expected.information.any(), np.float32(_focal_px(size))
     chosen = np.flatnonzero(information[0] + information[2])
     chosen = chosen[:: -(-len(chosen) // _FITTED_CELLS)]
     structure, error_px = expected, 0.0
     for _ in range(2 if is_first else 1):
         cells = _Cells(
-            rays.reshape(3, -1)[:, chosen],
+            measured.rays.reshape(3, -1)[:, chosen],
             structure.inverse_depth.ravel()[chosen],
             structure.information.ravel()[chosen] + np.float32(_NEAR_PLANE),
-            ((measured.reshape(-1, 2)[chosen] - _middle(size)) / focal).T,
+            ((measured.places.reshape(-1, 2)[chosen] - _middle(size)) / focal).T,
             information.reshape(3, -1)[:, chosen],
         )
         motion = structure.motion
@@ -138,7 +134,7 @@ def fit_structure(
                 break
         structure = replace(structure, motion=motion)
         if is_first or error_px > _TINY_ERROR_PX:
-            structure = _fit_depth(structure, rays, measured, information, size)
+            structure = _fit_depth(structure, measured)
     # Nothing is known of how the camera came there.
     return (replace(structure, motion_before=motion) if is_first else structure), error_px
 
@@ -147,16 +143,14 @@ def fit_structure(
 class _Cells:
     """The cells that decide the motion; slopes are places in units of the focal length."""
 
-    rays: NDArray[np.float32]  # (3, N)
-    inverse_depth: NDArray[np.float32]  # (N,)
-    known: NDArray[np.float32]  # information on depth, that of the prior too [px^2]. (N,)
-    measured: NDArray[np.float32]  # slopes. (2, N)
-    information: NDArray[np.float32]  # (3, N)
+    rays: Float32s  # (3, N)
+    inverse_depth: Float32s  # (N,)
+    known: Float32s  # information on depth, that of the prior too [px^2]. (N,)
+    measured: Float32s  # slopes. (2, N)
+    information: Float32s  # (3, N)
 
 
-def _corrected(
-    motion: RigidMotion, cells: _Cells, size: tuple[int, int]
-) -> tuple[RigidMotion, float]:
+def _corrected(motion: ViewPose, cells: _Cells, size: tuple[int, int]) -> tuple[ViewPose, float]:
     """One robust Gauss-Newton step of a motion, and the median error before it [px]."""
     squared = np.float32(_focal_px(size) ** 2)
     (x, y, nearness), z = _seen(cells.rays, cells.inverse_depth, motion)
@@ -177,14 +171,10 @@ def _corrected(
     prior = np.float32(weight.sum() + 1) * _PRIOR
     normal = weighted[0] @ along[0].T + weighted[1] @ along[1].T + prior
     step = np.linalg.solve(normal, weighted[0] @ off_x + weighted[1] @ off_y)
-    turn = rotation_of(step[:3])
-    moved = RigidMotion(turn @ motion.rotation, turn @ motion.translation + step[3:])
-    return moved, math.sqrt(usual)
+    return moved(motion, step), math.sqrt(usual)
 
 
-def _derivatives(
-    x: NDArray[np.float32], y: NDArray[np.float32], nearness: NDArray[np.float32]
-) -> NDArray[np.float32]:
+def _derivatives(x: Float32s, y: Float32s, nearness: Float32s) -> Float32s:
     """How slopes (N,) change with a turn about x, y and z and with translation. (2, 6, N)."""
     by_motion = np.zeros((2, 6, len(x)), np.float32)
     along_x, along_y = by_motion
@@ -196,21 +186,14 @@ def _derivatives(
     return by_motion
 
 
-def _fit_depth(
-    structure: Structure,
-    rays: NDArray[np.float32],
-    measured: NDArray[np.float32],
-    information: NDArray[np.float32],
-    size: tuple[int, int],
-) -> Structure:
+def _fit_depth(structure: Structure, measured: MeasuredCells) -> Structure:
     """One step of least squares over inverse depth, smooth over the view."""
-    focal, depth = np.float32(_focal_px(size)), structure.inverse_depth
-    (x, y, nearness), z = _seen(rays, depth, structure.motion)
-    off_x, off_y = measured[..., 0] - _middle(size)[0], measured[..., 1] - _middle(size)[1]
-    off_x -= focal * x
-    off_y -= focal * y
+    focal, depth = np.float32(_focal_px(measured.size)), structure.inverse_depth
+    (x, y, nearness), z = _seen(measured.rays, depth, structure.motion)
+    off_x, off_y = np.moveaxis(measured.places - _middle(measured.size), -1, 0)
+    off_x, off_y = off_x - focal * x, off_y - focal * y
     line_x, line_y = _epipolar(x, y, focal * nearness, structure.motion)  # [px]
-    by_x, between, by_y = information
+    by_x, between, by_y = measured.information
     known_x, known_y = by_x * line_x + between * line_y, between * line_x + by_y * line_y
     squares = known_x * line_x + known_y * line_y
     products = known_x * off_x + known_y * off_y
@@ -221,23 +204,20 @@ def _fit_depth(
     remembered = np.float32(_REMEMBERED) * structure.information
     total = weight * squares + remembered
     depths = weight * (products + squares * depth) + remembered * depth
-    return replace(structure, inverse_depth=_smooth(rays, depths, total), information=total)
+    return replace(
+        structure, inverse_depth=_smooth(measured.rays, depths, total), information=total
+    )
 
 
 def _epipolar(
-    x: NDArray[np.float32],
-    y: NDArray[np.float32],
-    nearness: NDArray[np.float32],
-    motion: RigidMotion,
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    x: Float32s, y: Float32s, nearness: Float32s, motion: ViewPose
+) -> tuple[Float32s, Float32s]:
     """How slopes move with inverse depth, times what `nearness` is multiplied by."""
     right, down, ahead = map(np.float32, motion.translation.tolist())
     return (right - x * ahead) * nearness, (down - y * ahead) * nearness
 
 
-def _smooth(
-    rays: NDArray[np.float32], depths: NDArray[np.float32], information: NDArray[np.float32]
-) -> NDArray[np.float32]:
+def _smooth(rays: Float32s, depths: Float32s, information: Float32s) -> Float32s:
     """Inverse depth that follows a plane, and its surroundings where they know better.
 
     Inverse depth is linear over the image of a plane.
@@ -255,8 +235,8 @@ def _smooth(
 
 
 def _seen(
-    rays: NDArray[np.float32], inverse_depth: NDArray[np.float32], motion: RigidMotion
-) -> tuple[tuple[NDArray[np.float32], ...], NDArray[np.float32]]:
+    rays: Float32s, inverse_depth: Float32s, motion: ViewPose
+) -> tuple[tuple[Float32s, ...], Float32s]:
     """Slopes x and y in the second view and 1 / z, and z as a share of depth in the first.
 
     Rays are (3, ...), the rest has the shape of inverse depth. What lies behind the camera is
@@ -270,26 +250,10 @@ def _seen(
     return (x * nearness, y * nearness, nearness), z
 
 
-def _project(
-    rays: NDArray[np.float32],
-    inverse_depth: NDArray[np.float32],
-    motion: RigidMotion,
-    size: tuple[int, int],
-) -> NDArray[np.float32]:
-    """Places (rows, columns, 2) [px] in the second view."""
-    (x, y, _), z = _seen(rays, inverse_depth, motion)
-    places: NDArray[Any] = cv2.merge([x, y])
-    places *= np.float32(_focal_px(size))
-    places += _middle(size)
-    if float(z.min()) <= _NEAREST_Z:
-        places[z <= _NEAREST_Z] = _BEHIND_PX
-    return np.asarray(places, np.float32)
-
-
 def _focal_px(size: tuple[int, int]) -> float:
     return _FOCAL * max(size)
 
 
 @lru_cache(maxsize=8)
-def _middle(size: tuple[int, int]) -> NDArray[np.float32]:
+def _middle(size: tuple[int, int]) -> Float32s:
     return (np.array(size, np.float32) - 1) / np.float32(2)

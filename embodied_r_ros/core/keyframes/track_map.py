@@ -21,6 +21,7 @@ from embodied_r_ros.core.keyframes.bundle import (
     refined_pose,
     Sightings,
     triangulate,
+    triangulate_between,
     turn_between,
     ViewPose,
 )
@@ -30,7 +31,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from embodied_r_ros.core.keyframes.relative_pose import RelativePose
-    from numpy.typing import NDArray
+    from embodied_r_ros.core.types.arrays import Bools, Float64s, Indices
 
 SLOTS = 160
 MIN_KNOWN = 8  # points; fewer do not place a view
@@ -56,8 +57,8 @@ class Anchor:
     """A view that is kept, with what it shows."""
 
     pose: ViewPose
-    places: NDArray[np.float64]  # (SLOTS, 2)
-    is_seen: NDArray[np.bool_]  # (SLOTS,)
+    places: Float64s  # (SLOTS, 2)
+    is_seen: Bools  # (SLOTS,)
 
 
 class TrackMap:
@@ -83,7 +84,7 @@ class TrackMap:
         # How far away is what is seen: the unit of a map without metres, at its beginning.
         self._usual_distance = 1.0
 
-    def add(self, places: NDArray[np.float64], depth_m: NDArray[np.float64]) -> NDArray[np.intp]:
+    def add(self, places: Float64s, depth_m: Float64s) -> Indices:
         """Begin tracks in the newest view, as far as there are slots.
 
         Args:
@@ -125,7 +126,7 @@ class TrackMap:
         x, y = (newest.places[both] - self.places[both]).T
         return median(np.hypot(x, y)) > moved
 
-    def drop(self, slots: NDArray[np.intp]) -> None:
+    def drop(self, slots: Indices) -> None:
         """End tracks."""
         self.is_alive[slots] = False
 
@@ -168,15 +169,13 @@ class TrackMap:
             return step.support if self._begin_with(previous, slots, step) else None
         known = slots[self.is_known[slots]]
         points = previous.pose.points(self.points[known])
-        length = length_of_step(
-            step.rotation, step.translation, points, self.places[known], self.tolerance
-        )
+        length = length_of_step(step, points, self.places[known], self.tolerance)
         if length is None and len(known) >= MIN_KNOWN:
             length = float(np.linalg.norm(expected.translation)) or None
         return step.support if self._step_from(previous, slots, step, length) else None
 
     def _translated(
-        self, first: NDArray[np.float64], second: NDArray[np.float64], least_share: float
+        self, first: Float64s, second: Float64s, least_share: float
     ) -> RelativePose | None:
         """How the camera moved while tracks (N, 2) did; None: it may have turned alone."""
         step = relative_pose(first, second, _STEP_TOLERANCE * self.tolerance, least_share)
@@ -186,26 +185,17 @@ class TrackMap:
         return step if step.support >= least else None
 
     def _step_from(
-        self,
-        anchor: Anchor,
-        slots: NDArray[np.intp],
-        step: RelativePose,
-        length: float | None = None,
+        self, anchor: Anchor, slots: Indices, step: RelativePose, length: float | None = None
     ) -> bool:
         """Place the newest view by a step from another one, and the points that both show.
 
         Without a length, what is seen is taken to be as far away as before. False: no points fit.
         """
-        pose = anchor.pose.then(ViewPose(step.rotation, step.translation))
-        points, angle = triangulate(
-            (anchor.pose.centre, rays(anchor.places[slots]) @ anchor.pose.rotation),
-            (pose.centre, rays(self.places[slots]) @ pose.rotation),
+        pose = anchor.pose.then(step)
+        points, angle, off = triangulate_between(
+            anchor.pose, anchor.places[slots], pose, self.places[slots]
         )
-        off = np.maximum(
-            offsets(anchor.pose, points, anchor.places[slots]),
-            offsets(pose, points, self.places[slots]),
-        )
-        fits = (angle > _FIRST_PARALLAX_RAD) & (off < 2 * _FITS * self.tolerance)
+        fits = (angle > _FIRST_PARALLAX_RAD) & (off < 2 * _FITS * self.tolerance).all(axis=0)
         if fits.sum() < MIN_KNOWN:
             return False
         start = anchor.pose.centre
@@ -217,7 +207,7 @@ class TrackMap:
         self.pose = anchor.pose.then(ViewPose(step.rotation, scale * step.translation))
         return True
 
-    def _begin_with(self, anchor: Anchor, slots: NDArray[np.intp], step: RelativePose) -> bool:
+    def _begin_with(self, anchor: Anchor, slots: Indices, step: RelativePose) -> bool:
         if not self._step_from(anchor, slots, step):
             return False
         self.has_points = True
@@ -259,7 +249,7 @@ class TrackMap:
         """How many tracks show a known point."""
         return int((self.is_alive & self.is_known).sum())
 
-    def measure(self, depth_m: NDArray[np.float64]) -> None:
+    def measure(self, depth_m: Float64s) -> None:
         """Give the map the scale of measured depth.
 
         Args:

@@ -21,17 +21,19 @@ from embodied_r_ros.core.keyframes.bundle import (
     turn_between,
     ViewPose,
 )
-from embodied_r_ros.core.keyframes.small_matrices import median, rotation_of, vector_of
+from embodied_r_ros.core.keyframes.small_matrices import median
 from embodied_r_ros.core.keyframes.track_map import Anchor, MIN_KNOWN, SLOTS, TrackMap
 from embodied_r_ros.core.keyframes.tracks import coarse_guesses, find_corners, follow, TrackedView
 from embodied_r_ros.core.types.deltas import Motion, MotionSource, ScaleSource
 from embodied_r_ros.core.types.geometry import (
+    as_position,
     BODY_FROM_OPTICAL,
     Intrinsics,
     pixels_of_points,
     places_of_pixels,
     yaw_pitch_roll,
 )
+from embodied_r_ros.core.types.images import depth_at
 import numpy as np
 
 if TYPE_CHECKING:
@@ -39,9 +41,9 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.core.keyframes.alignment import View
     from embodied_r_ros.core.keyframes.tracks import Drift
+    from embodied_r_ros.core.types.arrays import Float32s, Float64s, Indices
     from embodied_r_ros.core.types.geometry import Pose
     from embodied_r_ros.core.types.images import StampedImage
-    from numpy.typing import NDArray
 
 _TOLERANCE_PX = 0.8
 _MIN_TRACKS = 10  # with fewer, the camera is lost
@@ -65,7 +67,9 @@ _ASSUMED = 0.5  # factor on the confidence without stated intrinsics
 class MotionTracker:
     """Follows one camera. Not for use from several threads."""
 
-    # Set with each map.
+    # Set with each image, and with each map.
+    _now: TrackedView  # the newest image
+    _map: TrackMap
     _camera: Intrinsics  # of the newest image, at work size
     _stamp_ns: int  # of the newest image
     _step_ns: int  # from the image before
@@ -80,8 +84,7 @@ class MotionTracker:
 
     def reset(self) -> None:
         """Forget the stream; the counts stay."""
-        self._before: TrackedView | None = None
-        self._map: TrackMap | None = None
+        self._before: TrackedView | None = None  # the image before the next one
         self._is_lost = False
         self._reference_pose: Pose | None = None
         self._camera = Intrinsics.from_fov(4, 3, _ASSUMED_FOV_RAD)  # until there is an image
@@ -96,18 +99,18 @@ class MotionTracker:
             view: The same image, prepared for comparison.
             drift: How the view moved since the last image; None: unknown.
         """
-        before, self._before = self._before, TrackedView(view)
+        before = self._before
+        self._before = self._now = TrackedView(view)
         stated = _usable(image.intrinsics)
         height, width = image.image.shape[:2]
         camera = stated or Intrinsics.from_fov(width, height, _ASSUMED_FOV_RAD)
-        camera, self._is_stated = camera.scaled(*self._before.size), stated is not None
-        is_own = before is not None and self._map is not None and self._shows_fixed(self._map)
-        if before is None or self._map is None or camera != self._camera or is_own:
+        camera, self._is_stated = camera.scaled(*self._now.size), stated is not None
+        if before is None or camera != self._camera or self._shows_fixed():
             self._camera = camera
             self._begin(image)
             return
         try:
-            is_known = self._advance(image, before, self._map, drift)
+            is_known = self._advance(image, before, drift)
         except (cv2.error, np.linalg.LinAlgError):  # of places or points that mean nothing
             is_known = False
         if not is_known:
@@ -115,10 +118,9 @@ class MotionTracker:
             self._begin(image)
         self._is_lost = not is_known
 
-    def _advance(
-        self, image: StampedImage, before: TrackedView, track_map: TrackMap, drift: Drift | None
-    ) -> bool:
+    def _advance(self, image: StampedImage, before: TrackedView, drift: Drift | None) -> bool:
         """Follow the camera by one image; False: it is lost."""
+        track_map = self._map
         since_ns, self._stamp_ns = image.stamp_ns - self._stamp_ns, image.stamp_ns
         previous = Anchor(track_map.pose, track_map.places.copy(), track_map.is_alive.copy())
         step = self._predicted_step(since_ns)
@@ -134,10 +136,9 @@ class MotionTracker:
             self._keep_view(image)
         return bool(np.isfinite(track_map.pose.translation).all())
 
-    def _shows_fixed(self, track_map: TrackMap) -> bool:
+    def _shows_fixed(self) -> bool:
         """Whether much of the map is of what turned out to be fixed to the camera."""
-        assert self._before is not None
-        own = self._before.is_fixed(self._pixels[track_map.is_alive])
+        own = self._now.is_fixed(self._pixels[self._map.is_alive])
         return bool(len(own)) and float(own.mean()) > _FIXED
 
     def mark_keyframe(self, image: StampedImage) -> Motion | None:
@@ -149,7 +150,7 @@ class MotionTracker:
         Returns:
             The motion. None: the camera was lost in between, or this is the first keyframe.
         """
-        if self._map is None:
+        if self._before is None:
             return None
         try:
             self._keep_view(image)
@@ -172,60 +173,43 @@ class MotionTracker:
         self._keep_view(image)
 
     def _keep_view(self, image: StampedImage) -> None:
-        assert self._map is not None
         depth = self._depth_of(image)
         self._map.measure(depth(self._pixels))
         if self._map.is_alive.sum() < _FULL:
             self._find_tracks(depth)
         self._map.keep_view()
 
-    def _find_tracks(self, depth: Callable[[NDArray[np.float32]], NDArray[np.float64]]) -> None:
-        assert self._map is not None
-        assert self._before is not None
-        corners = find_corners(self._before, self._pixels[self._map.is_alive])
+    def _find_tracks(self, depth: Callable[[Float32s], Float64s]) -> None:
+        corners = find_corners(self._now, self._pixels[self._map.is_alive])
         places = self._places(corners)
         is_usable = np.abs(places).max(axis=1, initial=0.0) < _WIDEST
         corners, places = corners[is_usable], places[is_usable]
         slots = self._map.add(places, depth(corners))
         self._pixels[slots] = corners[: len(slots)]
 
-    def _depth_of(
-        self, image: StampedImage
-    ) -> Callable[[NDArray[np.float32]], NDArray[np.float64]]:
+    def _depth_of(self, image: StampedImage) -> Callable[[Float32s], Float64s]:
         """Depth [m] at pixels (N, 2) of the work size, 0: unknown; a function of them."""
         if image.depth is None:
             return lambda pixels: np.zeros(len(pixels))
-        values = image.depth
-        scale = np.divide(values.shape[::-1], (self._camera.width, self._camera.height))
-
-        def sample(pixels: NDArray[np.float32]) -> NDArray[np.float64]:
-            at = ((pixels + 0.5) * scale).astype(int)
-            x, y = np.clip(at, 0, np.array(values.shape[::-1]) - 1).T
-            depth = values[y, x].astype(np.float64)
-            return np.where(np.isfinite(depth) & (depth > 0), depth, 0.0)
-
-        return sample
+        values, size = image.depth, (self._camera.width, self._camera.height)
+        return lambda pixels: depth_at(values, pixels, size)
 
     def _predicted_step(self, since_ns: int) -> ViewPose:
         """The next step, if the camera moves on as it did."""
         ratio = since_ns / self._step_ns if self._step_ns > 0 else 1.0
-        ratio = min(_MAX_PREDICTED, max(0.0, ratio))
-        turn = rotation_of(ratio * vector_of(self._step.rotation))
-        return ViewPose(turn, ratio * self._step.translation)
+        return self._step.times(min(_MAX_PREDICTED, max(0.0, ratio)))
 
     def _follow(self, before: TrackedView, step: ViewPose, drift: Drift | None) -> bool:
         """Find the tracks in the newest image; False: hardly any are there."""
-        assert self._map is not None
-        assert self._before is not None
         slots = np.flatnonzero(self._map.is_alive)
         if len(slots) < _MIN_TRACKS:
             return False
         pixels = self._pixels[slots]
         guesses = drift.guesses(before, pixels) if drift else self._guesses(slots, step)
-        there, is_there = follow(before, self._before, pixels, guesses)
+        there, is_there = follow(before, self._now, pixels, guesses)
         if is_there.sum() < max(2 * _MIN_TRACKS, _DOUBTED * len(slots)):
-            guesses = coarse_guesses(before, self._before, pixels)
-            there, is_there = follow(before, self._before, pixels, guesses, is_thorough=True)
+            guesses = coarse_guesses(before, self._now, pixels)
+            there, is_there = follow(before, self._now, pixels, guesses, is_thorough=True)
         places = self._places(there)
         is_there &= np.abs(places).max(axis=1, initial=0.0) < _WIDEST
         self._map.drop(slots[~is_there])
@@ -233,9 +217,8 @@ class MotionTracker:
         self._pixels[slots], self._map.places[slots] = there[is_there], places[is_there]
         return len(slots) >= _MIN_TRACKS
 
-    def _guesses(self, slots: NDArray[np.intp], step: ViewPose) -> NDArray[np.float32]:
+    def _guesses(self, slots: Indices, step: ViewPose) -> Float32s:
         """Where the newest image may show tracks [px]. Shape (N, 2)."""
-        assert self._map is not None
         rays = np.column_stack([self._map.places[slots], np.ones(len(slots))])
         turned = rays @ step.rotation.T
         points = self._map.pose.then(step).points(self._map.points[slots])
@@ -243,19 +226,16 @@ class MotionTracker:
         rays = np.where(is_known[:, None], points, turned)
         guesses = pixels_of_points(self._camera, rays)
         ahead = (rays[:, 2] > 0) & np.isfinite(guesses).all(axis=1)
-        size = np.array(self._before.size if self._before else (0, 0), np.float32)
+        size = np.array(self._now.size, np.float32)
         return np.where(
             ahead[:, None], np.clip(guesses, -0.2 * size, 1.2 * size), self._pixels[slots]
         ).astype(np.float32)
 
-    def _places(self, pixels: NDArray[np.float32]) -> NDArray[np.float64]:
-        if not len(pixels):
-            return np.zeros((0, 2))
+    def _places(self, pixels: Float32s) -> Float64s:
         return places_of_pixels(self._camera, np.asarray(pixels, np.float64))
 
     def _locate(self, previous: Anchor, step: ViewPose) -> bool:
         """Place the newest view; False: nothing explains where it shows the tracks."""
-        assert self._map is not None
         slots = np.flatnonzero(self._map.is_alive)
         if self._place_in_map(slots[self._map.is_known[slots]], step):
             return True
@@ -274,9 +254,8 @@ class MotionTracker:
         self._agree('turned', share)
         return True
 
-    def _place_in_map(self, slots: NDArray[np.intp], step: ViewPose) -> bool:
+    def _place_in_map(self, slots: Indices, step: ViewPose) -> bool:
         """Place the newest view by known points; False: too few agree."""
-        assert self._map is not None
         if len(slots) < MIN_KNOWN:
             return False
         tolerance = self._map.tolerance
@@ -300,13 +279,11 @@ class MotionTracker:
 
     def _motion(self, image: StampedImage) -> Motion | None:
         """Motion from the reference to the newest view; None: there is no reference."""
-        assert self._map is not None
         if self._map.reference is None:
             return None
         since = self._map.pose.after(self._map.reference.pose)
         turned = BODY_FROM_OPTICAL @ since.rotation.T  # the newest view's axes, seen earlier
         way = -turned @ since.translation
-        yaw, pitch, roll = yaw_pitch_roll(turned @ BODY_FROM_OPTICAL.T)
         length = float(np.linalg.norm(way))
         is_far = length > _FAR * self._map.distance()
         scale = ScaleSource.DEPTH
@@ -315,14 +292,11 @@ class MotionTracker:
             way = way * (metres / length if metres else 1.0) if is_far else np.zeros(3)
             scale = ScaleSource.ODOMETRY if metres else ScaleSource.RELATIVE
             scale = scale if is_far else ScaleSource.UNKNOWN
-        x, y, z = (float(value) + 0.0 for value in way)
         factor = 1.0 if self._is_stated else _ASSUMED
         return Motion(
             MotionSource.FOLLOWED,
-            yaw,
-            pitch,
-            roll,
-            (x, y, z),
+            *yaw_pitch_roll(turned @ BODY_FROM_OPTICAL.T),
+            as_position(way + 0.0),
             is_metric=scale in {ScaleSource.DEPTH, ScaleSource.ODOMETRY},
             confidence=factor * (float(np.mean(self._agreements)) if self._agreements else 1.0),
             scale=scale,

@@ -17,7 +17,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from embodied_r_ros.core.keyframes.alignment import Alignment
-    from numpy.typing import NDArray
+    from embodied_r_ros.core.types.arrays import Bools, Float32s, UInt8s
 
 SPACING_PX = 20  # one corner is sought in each square of this size that has none
 _BORDER_PX = 4
@@ -46,7 +46,7 @@ class TrackedView:
         """Width and height [px]."""
         return self.grey.shape[1], self.grey.shape[0]
 
-    def is_fixed(self, places: NDArray[np.float32]) -> NDArray[np.bool_]:
+    def is_fixed(self, places: Float32s) -> Bools:
         """Which places (N, 2) [px] lie at something that is fixed to the camera. Shape (N,)."""
         if self.view.beside_fixed is None:
             return np.zeros(len(places), bool)
@@ -56,11 +56,11 @@ class TrackedView:
 def follow(
     before: TrackedView,
     now: TrackedView,
-    places: NDArray[np.float32],
-    guesses: NDArray[np.float32],
+    places: Float32s,
+    guesses: Float32s,
     *,
     is_thorough: bool = False,
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+) -> tuple[Float32s, Bools]:
     """Follow places from one view to the next.
 
     Args:
@@ -88,12 +88,8 @@ def follow(
 
 
 def _flow(
-    first: NDArray[np.uint8],
-    second: NDArray[np.uint8],
-    places: NDArray[np.float32],
-    guesses: NDArray[np.float32],
-    effort: tuple[int, int],
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    first: UInt8s, second: UInt8s, places: Float32s, guesses: Float32s, effort: tuple[int, int]
+) -> tuple[Float32s, Bools]:
     there, status, _ = cv2.calcOpticalFlowPyrLK(
         first,
         second,
@@ -107,9 +103,7 @@ def _flow(
     return np.asarray(there, np.float32).reshape(-1, 2), status.ravel() > 0
 
 
-def coarse_guesses(
-    before: TrackedView, now: TrackedView, places: NDArray[np.float32]
-) -> NDArray[np.float32]:
+def coarse_guesses(before: TrackedView, now: TrackedView, places: Float32s) -> Float32s:
     """Where a view may show places of another one, by aligning the two views. Shapes (N, 2)."""
     alignment = two_view(before.view, now.view).alignment
     if alignment is None:
@@ -130,12 +124,12 @@ def coarse_guesses(
 class Drift:
     """How a view moved since an earlier one, by where both show cells of a keyframe."""
 
-    def __init__(self, places: NDArray[np.float32], moves: NDArray[np.float32]) -> None:
+    def __init__(self, places: Float32s, moves: Float32s) -> None:
         """Take places in the earlier view, and how they moved [work px]. Shapes (N, 2)."""
         self._places, self._moves = places, moves
         self.shift_px = median(np.hypot(moves[:, 0], moves[:, 1]))
 
-    def guesses(self, view: TrackedView, places: NDArray[np.float32]) -> NDArray[np.float32]:
+    def guesses(self, view: TrackedView, places: Float32s) -> Float32s:
         """Where the later view may show places of the earlier one. Shapes (N, 2)."""
         scale = np.float32(view.view.width / view.size[0])
         known = _with_ones(self._places)
@@ -143,11 +137,11 @@ class Drift:
         return np.asarray(places + _with_ones(places * scale) @ affine / scale, np.float32)
 
 
-def _with_ones(places: NDArray[np.float32]) -> NDArray[np.float32]:
+def _with_ones(places: Float32s) -> Float32s:
     return np.column_stack([places, np.ones(len(places), np.float32)])
 
 
-def drift(earlier: NDArray[np.float32] | None, later: Alignment) -> Drift | None:
+def drift(earlier: Float32s | None, later: Alignment) -> Drift | None:
     """How the view moved between two alignments of one keyframe.
 
     Args:
@@ -177,7 +171,7 @@ class _Buffer(threading.local):
     def __init__(self) -> None:
         self._values = np.empty((0, 0), np.float32)
 
-    def of_size(self, height: int, width: int) -> NDArray[np.float32]:
+    def of_size(self, height: int, width: int) -> Float32s:
         """The memory, with whatever it holds. Shape (height, width)."""
         if self._values.shape != (height, width):
             self._values = np.empty((height, width), np.float32)
@@ -187,7 +181,7 @@ class _Buffer(threading.local):
 _BUFFER = _Buffer()
 
 
-def find_corners(view: TrackedView, taken: NDArray[np.float32]) -> NDArray[np.float32]:
+def find_corners(view: TrackedView, taken: Float32s) -> Float32s:
     """The best corner of each square that holds none of the places taken, best first. (N, 2)."""
     width, height = view.size
     columns, rows = width // SPACING_PX, height // SPACING_PX

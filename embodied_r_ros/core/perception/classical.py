@@ -54,7 +54,7 @@ from embodied_r_ros.core.types.deltas import (
     ScaleSource,
     STATIONARY,
 )
-from embodied_r_ros.core.types.geometry import Intrinsics
+from embodied_r_ros.core.types.geometry import Intrinsics, read_only
 from embodied_r_ros.core.types.vocabulary import COLOURS
 
 if TYPE_CHECKING:
@@ -62,11 +62,10 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.core.perception.coloured_objects import ColouredObject
     from embodied_r_ros.core.perception.egomotion import Features
+    from embodied_r_ros.core.types.arrays import UInt8s
     from embodied_r_ros.core.types.deltas import Item, SemanticDelta
-    from embodied_r_ros.core.types.images import EncodedImage, PackedMask
+    from embodied_r_ros.core.types.images import EncodedImage
     from embodied_r_ros.core.types.keyframes import Keyframe
-    import numpy as np
-    from numpy.typing import NDArray
 
 Quaternion = tuple[float, float, float, float]
 
@@ -130,7 +129,9 @@ class ClassicalPerceiver:
         # One image is the later one of a pair, then the earlier one of the next.
         self._image = lru_cache(_CACHED_IMAGES)(_decode)
         self._objects = lru_cache(_CACHED_IMAGES)(self._find_objects)
-        self._features = lru_cache(_CACHED_IMAGES)(self._find_features)
+        self._features = lru_cache(_CACHED_IMAGES)(
+            lambda encoded, fixed_mask: find_features(self._image(encoded), fixed_mask)
+        )
         self._depth = lru_cache(_CACHED_IMAGES)(depth_of)
         self._fields: defaultdict[str, FieldOfView] = defaultdict(FieldOfView)
 
@@ -185,13 +186,12 @@ class ClassicalPerceiver:
             return True
         height, width = self._image(later.image).shape[:2]
         field = self._fields[later.camera]
-        field.learn(
-            self._features(earlier.image, earlier.fixed_mask),
-            self._features(later.image, later.fixed_mask),
-            width,
-            height,
-        )
+        field.learn(*self._both_features(earlier, later), width, height)
         return field.is_settled
+
+    def _both_features(self, earlier: Keyframe, later: Keyframe) -> tuple[Features, Features]:
+        first, second = (self._features(each.image, each.fixed_mask) for each in (earlier, later))
+        return first, second
 
     def _describe(self, delta: SemanticDelta, keyframe: Keyframe) -> SemanticDelta:
         return self._with_items(delta, items_in_view(self.view(keyframe)))
@@ -219,11 +219,8 @@ class ClassicalPerceiver:
         is_sure = known == NO_MOTION or (known and known.source is not MotionSource.FOLLOWED)
         if known and (is_sure or not (later.intrinsics and later.intrinsics.is_fisheye)):
             return known
-        first, second = (
-            self._features(earlier.image, earlier.fixed_mask),
-            self._features(later.image, later.fixed_mask),
-        )
-        motion = motion_from_features(first, second, self._intrinsics(later))
+        both = self._both_features(earlier, later)
+        motion = motion_from_features(*both, self._intrinsics(later))
         if known:
             is_turn = motion.source is MotionSource.TWO_VIEW and not any(motion.translation)
             return motion if is_turn else known
@@ -269,9 +266,6 @@ class ClassicalPerceiver:
     ) -> tuple[ColouredObject, ...]:
         return tuple(find_objects(self._image(encoded), intrinsics, orientation))
 
-    def _find_features(self, encoded: EncodedImage, fixed_mask: PackedMask | None) -> Features:
-        return find_features(self._image(encoded), fixed_mask)
-
 
 def _objects_named(objects: Sequence[ColouredObject], terms: set[str]) -> Sequence[ColouredObject]:
     """The objects whose name is among the terms, or else whose colour, or else whose shape."""
@@ -284,13 +278,11 @@ def _objects_named(objects: Sequence[ColouredObject], terms: set[str]) -> Sequen
     return [f for f in objects if (f.colour if by_colour else f.shape) in terms]
 
 
-def _decode(encoded: EncodedImage) -> NDArray[np.uint8]:
-    image = encoded.decode()
-    image.setflags(write=False)
-    return image
+def _decode(encoded: EncodedImage) -> UInt8s:
+    return read_only(encoded.decode())
 
 
-def _refuse_blank(image: NDArray[np.uint8]) -> None:
+def _refuse_blank(image: UInt8s) -> None:
     spread = float(image.std())
     if spread < _BLANK:
         msg = f'the image is blank or dark: its values lie within {spread:.1f} of each other'

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.core.types.geometry import (
+    as_position,
     matrix_from_quaternion,
     rays_of_pixels,
     vector_of_direction,
@@ -27,6 +28,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from embodied_r_ros.core.types.arrays import Bools, Float32s, Float64s, UInt8s
     from embodied_r_ros.core.types.deltas import Box
     from embodied_r_ros.core.types.geometry import Intrinsics
     from numpy.typing import NDArray
@@ -37,23 +39,23 @@ _HALF_ASPECT = 1.25  # a half ball and its mirror image are no more drawn out, e
 _MIN_HALF_PX = 5
 
 
-def hull(patch: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def hull(patch: Bools) -> Bools:
     """The convex hull of a silhouette. Shape (H, W)."""
     corners = cv2.convexHull(np.argwhere(patch)[:, ::-1].astype(np.int32))
     return cv2.fillConvexPoly(np.zeros(patch.shape, np.uint8), corners, 1).astype(bool)
 
 
-def solidity(patch: NDArray[np.bool_]) -> float:
+def solidity(patch: Bools) -> float:
     """Share of its convex hull that a silhouette fills."""
     return float(patch.sum() / hull(patch).sum())
 
 
-def is_cut(patch: NDArray[np.bool_]) -> bool:
+def is_cut(patch: Bools) -> bool:
     """Whether an edge of the image may hide a part."""
     return bool(patch[[0, -1]].any() or patch[:, [0, -1]].any())
 
 
-def shape_of(patch: NDArray[np.bool_], aspect: float, elevation_rad: float) -> str:
+def shape_of(patch: Bools, aspect: float, elevation_rad: float) -> str:
     """The shape, one of vocabulary.SHAPES, as far as the silhouette proves it; empty: unknown.
 
     Args:
@@ -70,7 +72,7 @@ def shape_of(patch: NDArray[np.bool_], aspect: float, elevation_rad: float) -> s
     return 'round' if shape in {'', 'blocky'} and _has_round_half(patch) else shape
 
 
-def _shape_of_cut(patch: NDArray[np.bool_], aspect: float, elevation_rad: float) -> str:
+def _shape_of_cut(patch: Bools, aspect: float, elevation_rad: float) -> str:
     """What is cut off is at least as wide, or as high, as what is left of it."""
     is_narrowed, is_shortened = patch[:, [0, -1]].any(), patch[[0, -1]].any()
     word = shape_word(aspect, 0.0, elevation_rad)
@@ -79,14 +81,14 @@ def _shape_of_cut(patch: NDArray[np.bool_], aspect: float, elevation_rad: float)
     return word if word == ('tall' if is_shortened else 'flat') else ''
 
 
-def _has_round_half(patch: NDArray[np.bool_]) -> bool:
+def _has_round_half(patch: Bools) -> bool:
     """Whether a half of the silhouette, seen from one of four sides, is that of a ball."""
     rows, columns = np.nonzero(patch)
     box = patch[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1]
     return any(_is_half_ball(np.rot90(box, quarter)) for quarter in range(4))
 
 
-def _is_half_ball(box: NDArray[np.bool_]) -> bool:
+def _is_half_ball(box: Bools) -> bool:
     """Whether the part down to the widest row is the half of a ball."""
     widths = box.sum(axis=1)
     middle = int(np.mean(np.nonzero(widths == widths.max())[0]))
@@ -142,7 +144,7 @@ class ColouredObject:
 
 
 def find_objects(
-    image: NDArray[np.uint8],
+    image: UInt8s,
     intrinsics: Intrinsics,
     orientation: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 1.0),
 ) -> list[ColouredObject]:
@@ -171,7 +173,7 @@ def find_objects(
     return [item for _, item in sorted(objects, key=lambda pair: -pair[0])]
 
 
-def dominant_colour(image: NDArray[np.uint8]) -> str:
+def dominant_colour(image: UInt8s) -> str:
     """The colour that most of an image has and no other much of it; empty: there is none.
 
     Args:
@@ -187,13 +189,13 @@ def dominant_colour(image: NDArray[np.uint8]) -> str:
     return COLOURS[best].name if _is_strong(np.median(lab.reshape(-1, 3), axis=0)) else ''
 
 
-def _is_strong(colour: NDArray[np.float32]) -> bool:
+def _is_strong(colour: Float32s) -> bool:
     """Whether a colour of CIELAB is bright and far enough from grey to have a name."""
     chroma = math.hypot(colour[1] - 128, colour[2] - 128)
     return bool(colour[0] >= _MIN_LIGHTNESS and chroma >= _MIN_CHROMA)
 
 
-def _colour_indices(image: NDArray[np.uint8]) -> NDArray[np.int8]:
+def _colour_indices(image: UInt8s) -> NDArray[np.int8]:
     """Index in COLOURS of each pixel, -1 where it has no named colour. Shape (H, W)."""
     hsv = cv2.cvtColor(cv2.medianBlur(image, 3), cv2.COLOR_BGR2HSV)
     hue, saturation, value = cv2.split(hsv)
@@ -202,7 +204,7 @@ def _colour_indices(image: NDArray[np.uint8]) -> NDArray[np.int8]:
     return np.asarray(indices)
 
 
-def _patches(mask: NDArray[np.bool_], hidden: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
+def _patches(mask: Bools, hidden: Bools) -> Iterator[Bools]:
     """Compact patches of a mask, where those of other colours may hide a part of one."""
     kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
     closed = cv2.morphologyEx(mask.astype(np.uint8), cv2.MORPH_CLOSE, kernel)
@@ -214,7 +216,7 @@ def _patches(mask: NDArray[np.bool_], hidden: NDArray[np.bool_]) -> Iterator[NDA
                 yield patch
 
 
-def _is_strewn(mask: NDArray[np.bool_], patches: Sequence[NDArray[np.bool_]]) -> bool:
+def _is_strewn(mask: Bools, patches: Sequence[Bools]) -> bool:
     """Whether most of a colour lies in bits and pieces, as leaves do.
 
     What is no compact patch, but thick everywhere, is one piece: the arm of a robot, say.
@@ -229,7 +231,7 @@ def _is_strewn(mask: NDArray[np.bool_], patches: Sequence[NDArray[np.bool_]]) ->
     return bool(thick.mean() < _MIN_GATHERED * mask.mean())
 
 
-def _is_scenery(patch: NDArray[np.bool_]) -> bool:
+def _is_scenery(patch: Bools) -> bool:
     """Whether the patch is too large, fills an edge, or reaches three of them.
 
     So does the outermost strip of something that lies mostly beyond the edge.
@@ -246,7 +248,7 @@ def _is_scenery(patch: NDArray[np.bool_]) -> bool:
     return bool(beside or across)
 
 
-def _stands_out(lab: NDArray[np.float32], patch: NDArray[np.bool_]) -> bool:
+def _stands_out(lab: Float32s, patch: Bools) -> bool:
     """Whether the patch is strongly coloured, bright enough, and unlike what surrounds it."""
     side = 2 * max(2, round(_RING * patch.shape[1])) + 1
     grown, inner = (_grown(patch, size) for size in (side, 3))
@@ -257,13 +259,11 @@ def _stands_out(lab: NDArray[np.float32], patch: NDArray[np.bool_]) -> bool:
     return bool(len(around) and np.median(np.linalg.norm(around - colour, axis=1)) > _MIN_CONTRAST)
 
 
-def _grown(patch: NDArray[np.bool_], side: int) -> NDArray[np.bool_]:
+def _grown(patch: Bools, side: int) -> Bools:
     return cv2.dilate(patch.astype(np.uint8), np.ones((side, side), np.uint8)).astype(bool)
 
 
-def _object(
-    patch: NDArray[np.bool_], intrinsics: Intrinsics, colour: str, up: NDArray[np.float64]
-) -> ColouredObject:
+def _object(patch: Bools, intrinsics: Intrinsics, colour: str, up: Float64s) -> ColouredObject:
     contours, _ = cv2.findContours(
         patch.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE
     )
@@ -273,7 +273,6 @@ def _object(
     rays = rays_of_pixels(intrinsics, corners)
     bearings = np.arctan2(rays[:, 1], rays[:, 0])
     elevations = np.arctan2(rays[:, 2], np.hypot(rays[:, 0], rays[:, 1]))
-    x, y, z = (float(value) for value in rays[elevations.argmin()])
     width, height = float(np.ptp(bearings)), float(np.ptp(elevations))
     bearing = float(bearings.max() - width / 2)
     elevation = float(elevations.max() - height / 2)
@@ -289,7 +288,7 @@ def _object(
         elevation,
         width,
         height,
-        (x, y, z),
+        as_position(rays[elevations.argmin()]),
         at_edge,
         bool(patch[-1].any()),
         solidity(patch) * (0.5 if at_edge else 1.0),

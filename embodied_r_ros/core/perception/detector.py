@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.perception.classical import ClassicalConfig
     from embodied_r_ros.core.perception.detector_outputs import BoxCandidates
     from embodied_r_ros.core.perception.items import ItemView
+    from embodied_r_ros.core.types.arrays import Float64s, UInt8s
     from embodied_r_ros.core.types.images import EncodedImage
     from embodied_r_ros.core.types.keyframes import Keyframe
     from numpy.typing import NDArray
@@ -145,7 +146,7 @@ class Detector:
         names = (name for reader in self._readers for name in reader.classes if name)
         return tuple(dict.fromkeys(names))
 
-    def detect(self, image: NDArray[np.uint8], least: float = 0.0) -> list[Detection]:
+    def detect(self, image: UInt8s, least: float = 0.0) -> list[Detection]:
         """Find things, the surest first.
 
         Args:
@@ -183,7 +184,7 @@ class _Reader:
         count = self._layout.classes
         self.classes = _see_names(names or _usual_names(count), count, path)
 
-    def detect(self, image: NDArray[np.uint8], least: float) -> list[Detection]:
+    def detect(self, image: UInt8s, least: float) -> list[Detection]:
         """Find things, the surest first (see `Detector.detect`)."""
         height, width = image.shape[:2]
         network_input, scale, offset = _place(image, self._size, self._fit)
@@ -210,7 +211,7 @@ class _Reader:
         """Name of a class; empty: it has none, and the thing is left out."""
         return self.classes[number] if 0 <= number < len(self.classes) else ''
 
-    def _run(self, network_input: NDArray[np.uint8]) -> list[NDArray[Any]]:
+    def _run(self, network_input: UInt8s) -> list[NDArray[Any]]:
         """The outputs for an image that has the size of the input.
 
         Raises:
@@ -221,9 +222,7 @@ class _Reader:
         return self._network.run((pixels - np.float32(mean)) / np.float32(spread))
 
 
-def _place(
-    image: NDArray[np.uint8], size: tuple[int, int], fit: str
-) -> tuple[NDArray[np.uint8], NDArray[np.float64], NDArray[np.float64]]:
+def _place(image: UInt8s, size: tuple[int, int], fit: str) -> tuple[UInt8s, Float64s, Float64s]:
     """The image in the size of the input, with scale and offset of its columns and rows."""
     height, width = image.shape[:2]
     if fit == 'stretch':

@@ -18,6 +18,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from embodied_r_ros.core.types.arrays import Float32s, Float64s
     from numpy.typing import NDArray
 
 _STRIDES = ((8, 16, 32), (8, 16, 32, 64))
@@ -41,8 +42,8 @@ _ENTRIES = 6  # of a row of left, top, right, bottom, score, class
 class BoxCandidates:
     """What a detector proposes, before weak and double ones are left out."""
 
-    boxes: NDArray[np.float32]  # left, top, right, bottom [px of the input]. Shape (N, 4)
-    scores: NDArray[np.float32]  # 0..1. Shape (N,)
+    boxes: Float32s  # left, top, right, bottom [px of the input]. Shape (N, 4)
+    scores: Float32s  # 0..1. Shape (N,)
     classes: NDArray[np.int64]  # numbers of classes. Shape (N,)
 
 
@@ -107,7 +108,8 @@ def read_outputs(
     grids = [grid[0] for grid in grids] if _has_batch([grid.shape for grid in grids]) else grids
     kept = [(grid, name) for grid, name in zip(grids, names, strict=True) if grid.ndim <= 2]
     arrays, kept_names = [grid for grid, _ in kept], [name.lower() for _, name in kept]
-    boxes, scores, classes = _READERS[layout.name](layout, arrays, kept_names, size)
+    given = _Outputs(layout, arrays, kept_names, size)
+    boxes, scores, classes = _READERS[layout.name](given)
     sound = np.isfinite(boxes).all(axis=1) & np.isfinite(scores)
     return BoxCandidates(
         boxes[sound].astype(np.float32),
@@ -203,16 +205,28 @@ def _layout_of_several(
     return None
 
 
+@dataclass(frozen=True)
+class _Outputs:
+    """The outputs of one image, and how to read them."""
+
+    layout: OutputLayout
+    arrays: list[NDArray[Any]]
+    names: list[str]
+    size: tuple[int, int]  # height and width of the input [px]
+
+    def boxes(self) -> NDArray[Any]:
+        """The output of four columns."""
+        return next(array for array in self.arrays if array.ndim == 2 and array.shape[1] == 4)
+
+
 _Read = tuple['NDArray[Any]', 'NDArray[Any]', 'NDArray[Any]']
 
 
-def _centres(
-    size: tuple[int, int], strides: tuple[int, ...], offset: float
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _centres(given: _Outputs, offset: float) -> tuple[Float32s, Float32s]:
     """Column and row of each cell, in cells, and its stride. Shapes (N, 2) and (N, 1)."""
     points, steps = [], []
-    for step in strides:
-        rows, columns = math.ceil(size[0] / step), math.ceil(size[1] / step)
+    for step in given.layout.strides:
+        rows, columns = (math.ceil(side / step) for side in given.size)
         grid = np.stack(np.meshgrid(np.arange(columns), np.arange(rows)), axis=-1).reshape(-1, 2)
         points.append(grid + offset * (step - 1) / step)
         steps.append(np.full((len(grid), 1), step))
@@ -236,54 +250,48 @@ def _probabilities(values: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(1 / (1 + np.exp(-np.clip(values, -60, 60))))
 
 
-def _by_cell(grid: NDArray[Any], layout: OutputLayout) -> NDArray[Any]:
+def _by_cell(given: _Outputs) -> NDArray[Any]:
     """The grid with one row per cell, without the coefficients of masks."""
+    layout, grid = given.layout, given.arrays[0]
     extra = {'yolov8': 4, 'yolox': 5, 'anchors': 5}[layout.name]
     fields = layout.classes + extra
     rows = grid if grid.shape[1] in {fields, fields + _MASK_CHANNELS} else grid.T
     return rows[:, :fields]
 
 
-def _read_yolox(
-    layout: OutputLayout, arrays: list[NDArray[Any]], names: list[str], size: tuple[int, int]
-) -> _Read:
+def _read_yolox(given: _Outputs) -> _Read:
     """Middle and logarithm of the size per cell, objectness, classes; or decoded already."""
-    rows = _by_cell(arrays[0], layout)
+    rows = _by_cell(given)
     boxes = rows[:, :4]
     if np.median(np.abs(boxes[:, :2])) < _MAX_DECODED:
-        points, steps = _centres(size, layout.strides, 0.0)
+        points, steps = _centres(given, 0.0)
         sizes = np.exp(np.minimum(boxes[:, 2:4], 20)) * steps
         boxes = np.concatenate([(boxes[:, :2] + points) * steps, sizes], axis=1)
     scores, classes = _best(_probabilities(rows[:, 5:]))
     return _corners(boxes), scores * _probabilities(rows[:, 4]), classes
 
 
-def _read_anchors(
-    layout: OutputLayout, arrays: list[NDArray[Any]], names: list[str], size: tuple[int, int]
-) -> _Read:
+def _read_anchors(given: _Outputs) -> _Read:
     """YOLOv5 and YOLOv7: middle and size [px], objectness, classes."""
-    rows = _by_cell(arrays[0], layout)
+    rows = _by_cell(given)
     scores, classes = _best(_probabilities(rows[:, 5:]))
     return _corners(rows[:, :4]), scores * _probabilities(rows[:, 4]), classes
 
 
-def _read_yolov8(
-    layout: OutputLayout, arrays: list[NDArray[Any]], names: list[str], size: tuple[int, int]
-) -> _Read:
+def _read_yolov8(given: _Outputs) -> _Read:
     """YOLOv8 and later: middle and size [px], classes; objectness is in them."""
-    rows = _by_cell(arrays[0], layout)
+    rows = _by_cell(given)
     scores, classes = _best(_probabilities(rows[:, 4:]))
     return _corners(rows[:, :4]), scores, classes
 
 
-def _read_nanodet(
-    layout: OutputLayout, arrays: list[NDArray[Any]], names: list[str], size: tuple[int, int]
-) -> _Read:
+def _read_nanodet(given: _Outputs) -> _Read:
     """Classes, and for each side of the box a distribution over its distance in strides."""
+    layout, arrays = given.layout, given.arrays
     if len(arrays) == 1:
         scores, sides = np.split(arrays[0], [layout.classes], axis=1)
     else:
-        cells = _cells(size, layout.strides)
+        cells = _cells(given.size, layout.strides)
         heads = [[a for a in arrays if len(a) == count] for count in cells]
         scores = np.concatenate([_head(pair, layout, of_classes=True) for pair in heads])
         sides = np.concatenate([_head(pair, layout, of_classes=False) for pair in heads])
@@ -293,7 +301,7 @@ def _read_nanodet(
     distances = (shares * np.arange(bins)).sum(axis=2) / shares.sum(axis=2)
     # NanoDet-Plus, of four grids, measures from the corner of a cell, its forerunner from the
     # middle.
-    points, steps = _centres(size, layout.strides, 0.0 if len(layout.strides) > 3 else 0.5)
+    points, steps = _centres(given, 0.0 if len(layout.strides) > 3 else 0.5)
     boxes = np.concatenate([points - distances[:, :2], points + distances[:, 2:]], axis=1) * steps
     return boxes, *_best(_probabilities(scores))
 
@@ -303,21 +311,19 @@ def _head(pair: list[NDArray[Any]], layout: OutputLayout, *, of_classes: bool) -
     return next(a for a in pair if (a.shape[1] == layout.classes) == of_classes)
 
 
-def _read_detr(
-    layout: OutputLayout, arrays: list[NDArray[Any]], names: list[str], size: tuple[int, int]
-) -> _Read:
+def _read_detr(given: _Outputs) -> _Read:
     """Middle and size as shares of the input, and logits of each query."""
-    boxes = next(array for array in arrays if array.ndim == 2 and array.shape[1] == 4)
-    logits = next(a for a in arrays if a is not boxes and len(a) == len(boxes))
+    boxes = given.boxes()
+    logits = next(a for a in given.arrays if a is not boxes and len(a) == len(boxes))
     if logits.shape[1] in _NO_OBJECT:
         powers = np.exp(logits - logits.max(axis=1, keepdims=True))
         probabilities = (powers / powers.sum(axis=1, keepdims=True))[:, :-1]
     else:
         probabilities = _probabilities(logits)
-    return _corners(boxes) * _scale(boxes, size), *_best(probabilities)
+    return _corners(boxes) * _scale(boxes, given.size), *_best(probabilities)
 
 
-def _ssd_boxes(size: tuple[int, int]) -> NDArray[np.float64]:
+def _ssd_boxes(size: tuple[int, int]) -> Float64s:
     """Middle and size of the boxes that offsets are measured from, as shares. Shape (N, 4)."""
     boxes = []
     for number, step in enumerate(_SSD_STRIDES):
@@ -336,12 +342,10 @@ def _ssd_boxes(size: tuple[int, int]) -> NDArray[np.float64]:
     return np.array(boxes)
 
 
-def _read_ssd(
-    layout: OutputLayout, arrays: list[NDArray[Any]], names: list[str], size: tuple[int, int]
-) -> _Read:
+def _read_ssd(given: _Outputs) -> _Read:
     """Offsets from boxes, rows first, and logits, of which the first class is the background."""
-    offsets = next(array for array in arrays if array.shape[1] == 4)
-    logits = next(array for array in arrays if array is not offsets)
+    offsets, size = given.boxes(), given.size
+    logits = next(array for array in given.arrays if array is not offsets)
     boxes = _ssd_boxes(size)
     middles = offsets[:, [1, 0]] / _SSD_PLACE * boxes[:, 2:] + boxes[:, :2]
     sides = np.exp(np.minimum(offsets[:, [3, 2]] / _SSD_SIDE, 20)) * boxes[:, 2:]
@@ -350,21 +354,17 @@ def _read_ssd(
     return corners, scores, classes + 1
 
 
-def _read_rows(
-    layout: OutputLayout, arrays: list[NDArray[Any]], names: list[str], size: tuple[int, int]
-) -> _Read:
+def _read_rows(given: _Outputs) -> _Read:
     """Left, top, right, bottom, score, class in each row; or image, box, class, score."""
-    rows = arrays[0]
+    rows = given.arrays[0]
     if rows.shape[1] > _ENTRIES:
         rows = rows[:, [1, 2, 3, 4, 6, 5]]
-    return rows[:, :4] * _scale(rows[:, :4], size), rows[:, 4], np.rint(rows[:, 5])
+    return rows[:, :4] * _scale(rows[:, :4], given.size), rows[:, 4], np.rint(rows[:, 5])
 
 
-def _read_boxes(
-    layout: OutputLayout, arrays: list[NDArray[Any]], names: list[str], size: tuple[int, int]
-) -> _Read:
+def _read_boxes(given: _Outputs) -> _Read:
     """Corners of boxes, and two flat outputs: classes are whole numbers, scores are not."""
-    boxes = next(array for array in arrays if array.ndim == 2 and array.shape[1] == 4)
+    boxes, names, arrays = given.boxes(), given.names, given.arrays
     flat = [
         (name, array.ravel())
         for name, array in zip(names, arrays, strict=True)
@@ -374,7 +374,7 @@ def _read_boxes(
     (_, scores), (_, classes) = flat
     if names[[array is boxes for array in arrays].index(True)].startswith('detection_boxes'):
         boxes = boxes[:, [1, 0, 3, 2]]  # TensorFlow has rows first
-    return boxes * _scale(boxes, size), scores, np.rint(classes)
+    return boxes * _scale(boxes, given.size), scores, np.rint(classes)
 
 
 def _is_of_classes(name: str, values: NDArray[Any]) -> int:

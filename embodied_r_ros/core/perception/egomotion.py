@@ -18,6 +18,7 @@ from embodied_r_ros.core.keyframes.relative_pose import (
 )
 from embodied_r_ros.core.types.deltas import Motion, MotionSource, NO_MOTION, ScaleSource
 from embodied_r_ros.core.types.geometry import (
+    as_position,
     BODY_FROM_OPTICAL,
     Intrinsics,
     places_of_pixels,
@@ -29,10 +30,10 @@ from embodied_r_ros.core.types.images import shrink
 import numpy as np
 
 if TYPE_CHECKING:
+    from embodied_r_ros.core.types.arrays import Float32s, Float64s, Indices, UInt8s
     from embodied_r_ros.core.types.geometry import Pose
     from embodied_r_ros.core.types.images import PackedMask
     from embodied_r_ros.core.types.keyframes import Keyframe
-    from numpy.typing import NDArray
 
 _LOG = logging.getLogger(__name__)
 MAX_SIDE_PX = 640  # larger images are shrunk first
@@ -46,11 +47,11 @@ _MAX_RATIO = 0.8  # Lowe's ratio, of distances between descriptors
 class Features:
     """Distinctive points of one image."""
 
-    points: NDArray[np.float64]  # (N, 2) [px] of the image as it was given
-    descriptors: NDArray[np.float32]  # (N, 128), unit length
+    points: Float64s  # (N, 2) [px] of the image as it was given
+    descriptors: Float32s  # (N, 128), unit length
 
 
-def find_features(image: NDArray[np.uint8], fixed_mask: PackedMask | None = None) -> Features:
+def find_features(image: UInt8s, fixed_mask: PackedMask | None = None) -> Features:
     """Find the distinctive points of a BGR image, uint8, (H, W, 3).
 
     Args:
@@ -74,7 +75,7 @@ def find_features(image: NDArray[np.uint8], fixed_mask: PackedMask | None = None
     return Features(np.asarray(points, np.float64), np.sqrt(descriptors / sums, dtype=np.float32))
 
 
-def match_features(first: Features, second: Features) -> NDArray[np.intp]:
+def match_features(first: Features, second: Features) -> Indices:
     """Pair the points that are each other's best and clearly better than the second best.
 
     Returns:
@@ -112,8 +113,8 @@ def motion_from_poses(earlier: Pose, later: Pose) -> Motion:
         ValueError: The poses are in different fixed frames.
     """
     rotation, translation = relative_motion(earlier, later)
-    x, y, z = (float(value) for value in translation)
-    return Motion(MotionSource.ODOMETRY, *yaw_pitch_roll(rotation), (x, y, z), is_metric=True)
+    way = as_position(translation)
+    return Motion(MotionSource.ODOMETRY, *yaw_pitch_roll(rotation), way, is_metric=True)
 
 
 def known_motion(
@@ -147,8 +148,8 @@ def followed_motion(
     if motion is None or use_odometry or motion.scale is not ScaleSource.ODOMETRY:
         return motion
     length = math.hypot(*motion.translation)
-    x, y, z = (value / length if length > 0 else 0.0 for value in motion.translation)
-    return replace(motion, translation=(x, y, z), is_metric=False, scale=ScaleSource.UNKNOWN)
+    way = as_position(value / length if length > 0 else 0.0 for value in motion.translation)
+    return replace(motion, translation=way, is_metric=False, scale=ScaleSource.UNKNOWN)
 
 
 def composed_motion(first: Motion | None, second: Motion | None) -> Motion | None:
@@ -178,11 +179,10 @@ def composed_motion(first: Motion | None, second: Motion | None) -> Motion | Non
             return None
         way = np.sum(units, axis=0) if units else np.zeros(3)
         way = way / max(float(np.linalg.norm(way)), 1e-9)
-    x, y, z = (float(value) for value in way)
     return Motion(
         second.source,
         *yaw_pitch_roll(turns[0] @ turns[1]),
-        (x, y, z),
+        as_position(way),
         is_metric,
         min(first.confidence, second.confidence),
         scale,
@@ -192,17 +192,15 @@ def composed_motion(first: Motion | None, second: Motion | None) -> Motion | Non
 def with_length(motion: Motion, other: Motion) -> Motion:
     """A motion of unit length, as long as another one of the same two views, in its unit."""
     length = math.hypot(*other.translation)
-    x, y, z = (length * value for value in motion.translation)
-    return replace(motion, translation=(x, y, z), is_metric=other.is_metric, scale=other.scale)
+    way = as_position(length * value for value in motion.translation)
+    return replace(motion, translation=way, is_metric=other.is_metric, scale=other.scale)
 
 
-def _cosine(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+def _cosine(a: Float64s, b: Float64s) -> float:
     return float(np.clip(a @ b, -1.0, 1.0))
 
 
-def motion_from_views(
-    earlier: NDArray[np.uint8], later: NDArray[np.uint8], intrinsics: Intrinsics
-) -> Motion:
+def motion_from_views(earlier: UInt8s, later: UInt8s, intrinsics: Intrinsics) -> Motion:
     """Motion between two BGR images, uint8, (H, W, 3), of a camera with these intrinsics."""
     return motion_from_features(find_features(earlier), find_features(later), intrinsics)
 
@@ -217,9 +215,10 @@ def motion_from_features(earlier: Features, later: Features, intrinsics: Intrins
     pairs = match_features(earlier, later)
     if len(pairs) < _MIN_SUPPORT:
         return UNKNOWN
-    pose = relative_pose(*normalised_matches(earlier, later, pairs, intrinsics))
+    points = earlier.points[pairs[:, 0]], later.points[pairs[:, 1]]
+    pose = relative_pose(*normalised_matches(points, intrinsics))
     if intrinsics.is_fisheye and (pose is None or pose.translation.any()):
-        pose = _turn_of_a_pinhole(earlier, later, pairs, intrinsics, pose) or pose
+        pose = _turn_of_a_pinhole(points, intrinsics, pose) or pose
     if pose is None or pose.support < _MIN_SUPPORT:
         return UNKNOWN
     share = pose.support / len(pairs)
@@ -227,20 +226,14 @@ def motion_from_features(earlier: Features, later: Features, intrinsics: Intrins
 
 
 def _turn_of_a_pinhole(
-    earlier: Features,
-    later: Features,
-    pairs: NDArray[np.intp],
-    intrinsics: Intrinsics,
-    fisheye: RelativePose | None,
+    points: _Matched, intrinsics: Intrinsics, fisheye: RelativePose | None
 ) -> RelativePose | None:
     """The turn of a pinhole that explains more than a fisheye's motion; None: there is none.
 
     Drivers state an equidistant lens for images that they have rectified already. A turn tells:
     seen through the wrong lens, it needs a translation too and explains less.
     """
-    pinhole = relative_pose(
-        *normalised_matches(earlier, later, pairs, replace(intrinsics, distortion=()))
-    )
+    pinhole = relative_pose(*normalised_matches(points, replace(intrinsics, distortion=())))
     least = _PINHOLE_LEAD * (fisheye.support if fisheye else 0.0)
     if pinhole is None or pinhole.translation.any() or pinhole.support < least:
         return None
@@ -251,12 +244,14 @@ def _turn_of_a_pinhole(
     return pinhole
 
 
+_Matched = tuple['Float64s', 'Float64s']  # the same points in two views [px]
+
+
 def normalised_matches(
-    earlier: Features, later: Features, pairs: NDArray[np.intp], intrinsics: Intrinsics
-) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    points: _Matched, intrinsics: Intrinsics
+) -> tuple[Float64s, Float64s, float]:
     """Matched points of both views and their tolerance, in units of the focal length."""
-    first = places_of_pixels(intrinsics, earlier.points[pairs[:, 0]])
-    second = places_of_pixels(intrinsics, later.points[pairs[:, 1]])
+    first, second = (places_of_pixels(intrinsics, each) for each in points)
     return first, second, _TOLERANCE * intrinsics.width / intrinsics.fx
 
 
@@ -268,9 +263,9 @@ def _needed_share(pose: RelativePose) -> float:
 
 def _motion(pose: RelativePose, share: float) -> Motion:
     turned = BODY_FROM_OPTICAL @ pose.rotation.T  # columns: the later view's axes, seen earlier
-    yaw, pitch, roll = yaw_pitch_roll(turned @ BODY_FROM_OPTICAL.T)
-    x, y, z = (float(value) + 0.0 for value in -turned @ pose.translation)
-    return Motion(MotionSource.TWO_VIEW, yaw, pitch, roll, (x, y, z), confidence=share)
+    angles = yaw_pitch_roll(turned @ BODY_FROM_OPTICAL.T)
+    way = as_position(-turned @ pose.translation + 0.0)
+    return Motion(MotionSource.TWO_VIEW, *angles, way, confidence=share)
 
 
 _CANDIDATES = np.radians(np.arange(45.0, 126.0, 1.0))  # [rad]
@@ -317,20 +312,18 @@ class FieldOfView:
         pairs = match_features(earlier, later)
         if len(pairs) < _MIN_MATCHES:
             return
-        counts = _count_explained(earlier, later, pairs, (width, height))
+        points = earlier.points[pairs[:, 0]], later.points[pairs[:, 1]]
+        counts = _count_explained(points, (width, height))
         with self._lock:
             self._counts += counts
             self._pairs += 1
             self._fov_rad = self._fov_rad or leading(self._counts)
 
 
-def _count_explained(
-    earlier: Features, later: Features, pairs: NDArray[np.intp], size: tuple[int, int]
-) -> NDArray[np.float64]:
+def _count_explained(points: _Matched, size: tuple[int, int]) -> Float64s:
     """Matches that the best motion explains under each candidate. Shape (C,)."""
     views = [
-        normalised_matches(earlier, later, pairs, Intrinsics.from_fov(*size, float(fov)))
-        for fov in _CANDIDATES
+        normalised_matches(points, Intrinsics.from_fov(*size, float(fov))) for fov in _CANDIDATES
     ]
     rotation = np.array([explained_by_rotation(*view) for view in views])
     general = [explained_in_general(*view) for view in views[::5]]
@@ -339,7 +332,7 @@ def _count_explained(
     )
 
 
-def leading(counts: NDArray[np.float64]) -> float | None:
+def leading(counts: Float64s) -> float | None:
     """The field of view that explains clearly more matches than all others [rad]; None: none."""
     best = int(counts.argmax())
     others = counts[np.abs(_CANDIDATES - _CANDIDATES[best]) > _OTHER_RAD]

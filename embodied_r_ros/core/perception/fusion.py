@@ -15,17 +15,22 @@ from embodied_r_ros.common.untrusted import as_label
 from embodied_r_ros.core.perception.coloured_objects import ColouredObject, dominant_colour
 from embodied_r_ros.core.perception.trust import against, together
 from embodied_r_ros.core.types.deltas import ItemStatus
-from embodied_r_ros.core.types.geometry import direction_of_vector, rays_of_pixels, wrap_angle_rad
+from embodied_r_ros.core.types.geometry import (
+    as_position,
+    direction_of_vector,
+    rays_of_pixels,
+    wrap_angle_rad,
+)
 from embodied_r_ros.core.types.vocabulary import COLOUR_WORDS, family_of, is_unnamed
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from embodied_r_ros.core.types.arrays import UInt8s
     from embodied_r_ros.core.types.deltas import Box, Item
     from embodied_r_ros.core.types.geometry import Intrinsics
     from embodied_r_ros.core.types.vocabulary import Detection
-    from numpy.typing import NDArray
 
 _SAME = 0.4  # intersection over union of a patch and the box around it
 _PART = 0.8  # of a patch that lies in a box, where it belongs to the thing
@@ -42,7 +47,7 @@ _EDGE_PX = 1.5  # a box that ends nearer to the edge of the image is cut off by 
 def fused_objects(
     detections: Sequence[Detection],
     coloured: Sequence[ColouredObject],
-    image: NDArray[np.uint8],
+    image: UInt8s,
     intrinsics: Intrinsics,
 ) -> list[ColouredObject]:
     """Things with names, each with its colour, and then the patches that none of them explains.
@@ -262,7 +267,6 @@ def _thing(detection: Detection, intrinsics: Intrinsics) -> ColouredObject:
     rays = rays_of_pixels(intrinsics, points - 0.5)
     (first, _), (last, _), (_, upper), (_, lower), _ = map(direction_of_vector, rays)
     bearing, elevation = direction_of_vector(rays[4])
-    x, y, z = (float(value) for value in rays[3])
     cut_below = bottom > height - _EDGE_PX
     at_edge = left < _EDGE_PX or top < _EDGE_PX or right > width - _EDGE_PX or cut_below
     return ColouredObject(
@@ -272,7 +276,7 @@ def _thing(detection: Detection, intrinsics: Intrinsics) -> ColouredObject:
         elevation,
         abs(first - last),
         abs(upper - lower),
-        (x, y, z),
+        as_position(rays[3]),
         at_edge,
         cut_below,
         detection.score,
@@ -281,7 +285,7 @@ def _thing(detection: Detection, intrinsics: Intrinsics) -> ColouredObject:
     )
 
 
-def _content(image: NDArray[np.uint8], box: Box) -> NDArray[np.uint8]:
+def _content(image: UInt8s, box: Box) -> UInt8s:
     """The middle of a box, which holds little of what is behind the thing."""
     left, top, right, bottom = box
     across, down = (right - left) / 5, (bottom - top) / 5

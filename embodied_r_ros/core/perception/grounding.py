@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from embodied_r_ros.core.perception.coloured_objects import ColouredObject
+    from embodied_r_ros.core.types.arrays import UInt8s
     from embodied_r_ros.core.types.deltas import Box, Item, Motion
     from embodied_r_ros.core.types.images import EncodedImage
     from embodied_r_ros.core.types.keyframes import Keyframe
-    from numpy.typing import NDArray
 
 # How a prompt names each way to write coordinates.
 BOX_CONVENTIONS = {
@@ -68,7 +68,7 @@ def box_shares(box: Box, convention: str, size: tuple[int, int]) -> Box | None:
 class Picture:
     """A keyframe as a model saw it."""
 
-    image: NDArray[np.uint8]  # of the keyframe, BGR (H, W, 3)
+    image: UInt8s  # of the keyframe, BGR (H, W, 3)
     shown_size: tuple[int, int]  # width and height of what the model got [px]
     intrinsics: Intrinsics  # of `image`
     is_calibrated: bool  # False: the angle of view is assumed
@@ -170,7 +170,7 @@ _GOLDEN_SHAPES: dict[str, tuple[tuple[int, int, int], Box]] = {
 _FITS = 0.5  # mean intersection over union from which a convention is the one
 
 
-def golden_image() -> NDArray[np.uint8]:
+def golden_image() -> UInt8s:
     """A picture with three shapes at known places, BGR (H, W, 3)."""
     width, height = GOLDEN_SIZE
     image = np.full((height, width, 3), 225, np.uint8)

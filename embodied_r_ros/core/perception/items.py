@@ -16,6 +16,7 @@ from embodied_r_ros.core.perception.trust import by_size, seen_twice
 from embodied_r_ros.core.types.deltas import Item, ItemStatus, MotionSource, ScaleSource, SURE
 from embodied_r_ros.core.types.geometry import (
     rays_of_pixels,
+    read_only,
     rotation_from_ypr,
     vector_of_direction,
     wrap_angle_rad,
@@ -33,10 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embodied_r_ros.core.perception.coloured_objects import ColouredObject
+    from embodied_r_ros.core.types.arrays import Bools, Float32s, Float64s
     from embodied_r_ros.core.types.deltas import Box, Motion
     from embodied_r_ros.core.types.geometry import Intrinsics, Pose
     from embodied_r_ros.core.types.images import PackedDepth, PackedMask
-    from numpy.typing import NDArray
 
 _Boxed = TypeVar('_Boxed', 'ColouredObject', 'Item')
 _MASK_PX = 160  # width and height at which boxes are compared with a mask
@@ -56,18 +57,15 @@ _TO_MIDDLE = 0.25
 _DEEPEST_M = 1.0  # nothing is taken to be deeper
 
 
-def depth_of(packed: PackedDepth | None) -> NDArray[np.float32] | None:
+def depth_of(packed: PackedDepth | None) -> Float32s | None:
     """Depth of a keyframe [m], (h, w), read-only; None: there is none, or it is damaged.
 
     A damaged one costs the distances that it would have given, and nothing else.
     """
     try:
-        depth = packed.unpack() if packed else None
+        return read_only(packed.unpack()) if packed else None
     except ImageError:
         return None
-    if depth is not None:
-        depth.setflags(write=False)
-    return depth
 
 
 def outside_fixed(things: Sequence[_Boxed], mask: PackedMask | None) -> list[_Boxed]:
@@ -86,7 +84,7 @@ def outside_fixed(things: Sequence[_Boxed], mask: PackedMask | None) -> list[_Bo
     return [thing for thing in things if thing.box is None or _share(fixed, thing.box) < _FIXED]
 
 
-def _share(fixed: NDArray[np.bool_], box: Box) -> float:
+def _share(fixed: Bools, box: Box) -> float:
     """Share of a box that is fixed to the camera, 0..1."""
     left, top, right, bottom = (int(edge * _MASK_PX) for edge in box)
     inside = fixed[max(0, top) : max(0, top) + max(1, bottom - top), max(0, left) :]
@@ -94,7 +92,7 @@ def _share(fixed: NDArray[np.bool_], box: Box) -> float:
     return float(inside.mean()) if inside.size else 0.0
 
 
-def distance_in_box(depth: NDArray[np.float32], box: Box, intrinsics: Intrinsics | None) -> float:
+def distance_in_box(depth: Float32s, box: Box, intrinsics: Intrinsics | None) -> float:
     """Distance to the middle of the thing in a box, along the ray of the box's middle [m].
 
     A box shows what is around its thing as well. The thing is the nearest depth that fills much of
@@ -121,7 +119,7 @@ def distance_in_box(depth: NDArray[np.float32], box: Box, intrinsics: Intrinsics
     return float(np.linalg.norm(middle) + min(_TO_MIDDLE * side, _DEEPEST_M / 2))
 
 
-def depth_in_box(depth: NDArray[np.float32], box: Box) -> float:
+def depth_in_box(depth: Float32s, box: Box) -> float:
     """Depth of the middle of what is seen of the thing in a box [m]; NaN: not known.
 
     Args:
@@ -143,13 +141,13 @@ def depth_in_box(depth: NDArray[np.float32], box: Box) -> float:
     return _nearest_of_the_full(part[known].astype(np.float64), np.asarray(weights, np.float64))
 
 
-def _weights(count: int) -> NDArray[np.float64]:
+def _weights(count: int) -> Float64s:
     """Weights of rows or columns, the largest in the middle. Shape (count,)."""
     places = (np.arange(count) + 0.5) / count - 0.5
     return np.exp(-0.5 * (places / _WIDTH) ** 2)
 
 
-def _nearest_of_the_full(depths: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+def _nearest_of_the_full(depths: Float64s, weights: Float64s) -> float:
     """Middle of the nearest peak of depths that is nearly as high as the highest one."""
     bins = np.floor(np.log(depths) / _STEP).astype(np.int64)
     first = int(bins.min())
@@ -169,7 +167,7 @@ def _nearest_of_the_full(depths: NDArray[np.float64], weights: NDArray[np.float6
     return _middle(depths[of_thing], weights[of_thing])
 
 
-def _middle(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+def _middle(values: Float64s, weights: Float64s) -> float:
     """Half-way between the near and the far end of values, without the outermost ones.
 
     The sides of a thing that lead away from the camera cover fewer pixels than they are deep.
@@ -302,7 +300,7 @@ def off_arc(earlier: ColouredObject, later: ColouredObject, motion: Motion) -> f
     return math.acos(float(np.clip((places @ end).max(), -1.0, 1.0)))
 
 
-def _arc(start: NDArray[np.float64], translation: NDArray[np.float64]) -> NDArray[np.float64]:
+def _arc(start: Float64s, translation: Float64s) -> Float64s:
     """Directions of a point at rest after a translation, over its possible distances. (N, 3)."""
     inverse = np.linspace(0.0, 1.0 / _NEAREST, 400)[:, None]
     places = start - inverse * translation
@@ -319,7 +317,7 @@ class Floor:
     """A level floor, as seen from a camera above it."""
 
     height_m: float  # of the camera above it
-    level: NDArray[np.float64]  # (3, 3): turns body axes so that z points straight up
+    level: Float64s  # (3, 3): turns body axes so that z points straight up
 
 
 def floor_below(pose: Pose | None, camera_height_m: float) -> Floor | None:
@@ -359,9 +357,7 @@ def distance_on_floor(item: ColouredObject, floor: Floor) -> float:
     return float((to_base + half_depth) / math.hypot(middle[0], middle[1]))
 
 
-def triangulated_distance(
-    earlier: NDArray[np.float64], later: NDArray[np.float64], offset: NDArray[np.float64]
-) -> float:
+def triangulated_distance(earlier: Float64s, later: Float64s, offset: Float64s) -> float:
     """Distance from the later viewpoint to where two rays meet [m]; NaN: nearly parallel.
 
     Args:
@@ -385,7 +381,7 @@ class ItemView:
     floor: Floor | None  # None: not known
     # What is too unsure to speak of, but tells that a thing of the other view did not leave.
     unsure: Sequence[ColouredObject] = ()
-    depth: NDArray[np.float32] | None = None  # registered [m], (h, w); None: not known
+    depth: Float32s | None = None  # registered [m], (h, w); None: not known
     intrinsics: Intrinsics | None = None  # of the camera
 
 

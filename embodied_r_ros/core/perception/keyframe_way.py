@@ -15,14 +15,14 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.core.keyframes.bundle import (
+    agreed_pose,
+    FITS,
     length_of_step,
+    MIN_SHARE,
     offsets,
-    rays,
     refine_together,
-    refined_pose,
-    sampled_pose,
     Sightings,
-    triangulate,
+    triangulate_between,
     ViewPose,
 )
 from embodied_r_ros.core.keyframes.relative_pose import relative_pose
@@ -33,7 +33,6 @@ from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
     places_of_pixels,
     Pose,
-    quaternion_from_matrix,
     rotation_from_ypr,
 )
 import numpy as np
@@ -41,16 +40,16 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from embodied_r_ros.core.types.arrays import Float64s, Indices
     from embodied_r_ros.core.types.deltas import Motion
     from embodied_r_ros.core.types.geometry import Intrinsics
-    from numpy.typing import NDArray
 
 _TOLERANCE = 0.00225  # of the image's width: how far a point may be seen from where it belongs
-_FITS, _FAILS = 2.0, 4.0  # tolerances within which a point fits, and from which it does not
+_FAILS = 4.0  # tolerances from which a point does not fit
 _NEIGHBOURS = 4  # newest keyframes by which the next one is placed
 _BUNDLED, _MOST_BUNDLED = 8, 400  # newest keyframes that are refined together, and their points
 _PARALLAX_RAD = math.radians(1.0)  # between two rays that place a point
-_MIN_PLACED, _MIN_SHARE = 15, 0.5  # points that place a keyframe, and share that has to agree
+_MIN_PLACED = 15  # points that place a keyframe
 _MIN_LENGTH = 8  # points that tell the length of a step whose direction is known
 _MIN_JOINED, _MIN_RATIOS = 30, 12  # the same of a join, and distances that give its ratio
 _RATIO_SPREAD = 0.15  # of those, as a share
@@ -67,8 +66,8 @@ class _Shot:
     part: int
     pose: ViewPose  # in the part
     features: Features
-    places: NDArray[np.float64]  # of the features, in units of the focal length. (N, 2)
-    points: NDArray[np.intp]  # numbers of the points that they show; -1: not known. (N,)
+    places: Float64s  # of the features, in units of the focal length. (N, 2)
+    points: Indices  # numbers of the points that they show; -1: not known. (N,)
 
     def thinned(self) -> _Shot:
         """The shot with those features alone that show a known point."""
@@ -83,14 +82,13 @@ class KeyframeWay:
     def __init__(self) -> None:
         self._shots: list[_Shot] = []  # newest last; older ones are thinned
         self._poses: dict[int, tuple[int, ViewPose]] = {}  # of all, by id: part and pose
-        self._points: NDArray[np.float64] = np.zeros(
-            (0, 3)
-        )  # in the part of the keyframes that show them
+        # In the part of the keyframes that show them.
+        self._points: Float64s = np.zeros((0, 3))
         self._part_of = np.zeros(0, np.intp)  # of each point
         self._part = self._begun = 0  # the part of the newest, and how many there ever were
         self._tolerance = 0.0
         self._ratios: deque[float] = deque(maxlen=5)  # own unit by that of motions, newest last
-        self._matches: dict[int, NDArray[np.intp]] = {}  # with the newest, by id of the other
+        self._matches: dict[int, Indices] = {}  # with the newest, by id of the other
         self.joins = 0
 
     def add(
@@ -106,9 +104,7 @@ class KeyframeWay:
         """
         self._tolerance = _TOLERANCE * intrinsics.width / intrinsics.fx
         self._matches.clear()
-        places: NDArray[np.float64] = np.zeros((0, 2))
-        if len(features.points):
-            places = places_of_pixels(intrinsics, features.points)
+        places = places_of_pixels(intrinsics, features.points)
         none = np.full(len(places), -1, np.intp)
         shot = _Shot(keyframe_id, self._part, _START, features, places, none)
         if not self._place(shot, motion):
@@ -200,15 +196,10 @@ class KeyframeWay:
         if len(numbers) < least:
             return None
         chosen, points = list(numbers), self._points[list(numbers.values())]
-        places, limit = shot.places[chosen], _FITS * self._tolerance
-        start = sampled_pose(points, places, limit)
-        if start is None:
+        agreed = agreed_pose(points, shot.places[chosen], self._tolerance, least)
+        if agreed is None:
             return None
-        pose, off = refined_pose(start, points, places, self._tolerance)
-        fits = off < limit
-        if fits.sum() < least or fits.mean() < _MIN_SHARE:
-            return None
-        shot.pose = pose
+        shot.pose, fits = agreed
         agreeing = {chosen[i]: numbers[chosen[i]] for i in np.flatnonzero(fits)}
         shot.points[list(agreeing)] = list(agreeing.values())
         return agreeing
@@ -234,7 +225,7 @@ class KeyframeWay:
         turned = ViewPose(step.rotation, np.zeros(3))
         if not step.translation.any():
             return before.pose.then(turned), False
-        length = self._length(before, pairs, shot, step.rotation, step.translation)
+        length = self._length(before, pairs, shot, step)
         is_measured = length is not None
         if length is None:
             ratio = self._ratio_of_motions(shot.part)
@@ -259,34 +250,27 @@ class KeyframeWay:
             return float(np.median(self._ratios))
         return None if self._has_unit(part) else 1.0
 
-    def _length(
-        self,
-        before: _Shot,
-        pairs: NDArray[np.intp],
-        shot: _Shot,
-        rotation: NDArray[np.float64],
-        direction: NDArray[np.float64],
-    ) -> float | None:
+    def _length(self, before: _Shot, pairs: Indices, shot: _Shot, step: ViewPose) -> float | None:
         known = pairs[before.points[pairs[:, 0]] >= 0]
         if not len(known):
             return None
         points = before.pose.points(self._points[before.points[known[:, 0]]])
         places = shot.places[known[:, 1]]
-        length = length_of_step(rotation, direction, points, places, self._tolerance)
+        length = length_of_step(step, points, places, self._tolerance)
         if length is None:
             return None
-        off = offsets(ViewPose(rotation, length * direction), points, places)
-        fits = off < _FITS * self._tolerance
-        return length if fits.sum() >= _MIN_LENGTH and fits.mean() >= _MIN_SHARE else None
+        off = offsets(ViewPose(step.rotation, length * step.translation), points, places)
+        fits = off < FITS * self._tolerance
+        return length if fits.sum() >= _MIN_LENGTH and fits.mean() >= MIN_SHARE else None
 
-    def _matched(self, other: _Shot, shot: _Shot) -> NDArray[np.intp]:
+    def _matched(self, other: _Shot, shot: _Shot) -> Indices:
         if other.id not in self._matches:
             self._matches[other.id] = match_features(other.features, shot.features)
         return self._matches[other.id]
 
     def _grow(self, shot: _Shot) -> None:
         """Place points that the newest keyframe and earlier ones show, with enough parallax."""
-        limit = _FITS * self._tolerance
+        limit = FITS * self._tolerance
         for other in reversed(self._neighbours(shot.part)[:-1]):
             pairs = self._matched(other, shot)
             pairs = pairs[shot.points[pairs[:, 1]] < 0]
@@ -298,15 +282,10 @@ class KeyframeWay:
             theirs, ours = theirs[~known], ours[~known]
             if not len(theirs):
                 continue
-            points, angle = triangulate(
-                (other.pose.centre, rays(other.places[theirs]) @ other.pose.rotation),
-                (shot.pose.centre, rays(shot.places[ours]) @ shot.pose.rotation),
+            points, angle, off = triangulate_between(
+                other.pose, other.places[theirs], shot.pose, shot.places[ours]
             )
-            off = np.maximum(
-                offsets(other.pose, points, other.places[theirs]),
-                offsets(shot.pose, points, shot.places[ours]),
-            )
-            good = (angle > _PARALLAX_RAD) & (off < limit)
+            good = (angle > _PARALLAX_RAD) & (off < limit).all(axis=0)
             fresh = len(self._points) + np.arange(int(good.sum()))
             self._points = np.concatenate([self._points, points[good]])
             self._part_of = np.concatenate([self._part_of, np.full(len(fresh), shot.part)])
@@ -348,15 +327,10 @@ class KeyframeWay:
         others = [other for other in self._shots[:-1] if other.part != shot.part]
         if not others or (own >= _TRIED_FIRST and own % _TRIED_EVERY):
             return
-        counts = [
-            int((other.points[self._matched(other, shot)[:, 0]] >= 0).sum()) for other in others
-        ]
-        best = int(np.argmax(counts))
-        near = [
-            other
-            for other in others[max(0, best - 2) : best + 3]
-            if other.part == others[best].part
-        ]
+        shown = [other.points[self._matched(other, shot)[:, 0]] >= 0 for other in others]
+        best = int(np.argmax([each.sum() for each in shown]))
+        around = others[max(0, best - 2) : best + 3]
+        near = [other for other in around if other.part == others[best].part]
         there = replace(shot, points=np.full(len(shot.places), -1, np.intp))
         agreeing = self._place_by_points(there, near, _MIN_JOINED)
         if agreeing is None:
@@ -381,11 +355,8 @@ class KeyframeWay:
 
     def _move(self, shot: _Shot, there: _Shot, ratio: float) -> None:
         """Move the part of a keyframe to where it is in another part."""
-        part, before, target = (
-            shot.part,
-            shot.pose,
-            self._part_of[there.points[there.points >= 0]][0],
-        )
+        part, before = shot.part, shot.pose
+        target = int(self._part_of[there.points[there.points >= 0]][0])
 
         def moved(pose: ViewPose) -> ViewPose:
             step = pose.after(before)
@@ -397,12 +368,12 @@ class KeyframeWay:
         self._part_of[own] = target
         for each in self._shots:
             if each.part == part:
-                each.pose, each.part = moved(each.pose), int(target)
+                each.pose, each.part = moved(each.pose), target
         for number, (its, pose) in self._poses.items():
             if its == part:
-                self._poses[number] = int(target), moved(pose)
+                self._poses[number] = target, moved(pose)
         shot.points = np.where(shot.points >= 0, shot.points, there.points)
-        self._part = int(target)
+        self._part = target
         self._ratios = deque((ratio * each for each in self._ratios), maxlen=5)
         self.joins += 1
 
@@ -456,5 +427,4 @@ def _step_of(motion: Motion) -> ViewPose | None:
 def _link(pose: ViewPose, factor: float, frame_id: str) -> Pose:
     """Pose of the camera link, where the pose of a view is in the optical axes of a first one."""
     turned = BODY_FROM_OPTICAL @ pose.rotation.T
-    x, y, z = (factor * float(value) for value in -turned @ pose.translation)
-    return Pose((x, y, z), quaternion_from_matrix(turned @ BODY_FROM_OPTICAL.T), frame_id)
+    return Pose.of(turned @ BODY_FROM_OPTICAL.T, factor * (-turned @ pose.translation), frame_id)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from embodied_r_ros.core.types.arrays import Float32s
     from numpy.typing import NDArray
 
 _DEFAULT_SIDE_PX = 640  # of an input that takes any size
@@ -39,7 +40,7 @@ class Network(Protocol):
     outputs: list[str]  # their names
     names: tuple[str, ...]  # of the classes, as the file has them; empty: it does not
 
-    def run(self, pixels: NDArray[np.float32]) -> list[NDArray[Any]]:
+    def run(self, pixels: Float32s) -> list[NDArray[Any]]:
         """The outputs for an image.
 
         Args:
@@ -115,7 +116,7 @@ class _Onnx:
         with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
             self.names = tuple(as_label(name) for name in texts_of(ast.literal_eval(text)))
 
-    def run(self, pixels: NDArray[np.float32]) -> list[NDArray[Any]]:
+    def run(self, pixels: Float32s) -> list[NDArray[Any]]:
         """The outputs for an image (see `Network.run`)."""
         ordered = pixels if self._is_last else pixels.transpose(2, 0, 1)
         feed = {self._input.name: np.ascontiguousarray(ordered[None], _KINDS[self._input.type])}
@@ -158,7 +159,7 @@ class _Tflite:
         self.outputs = [str(output['name']) for output in self._outputs]
         self.names = _packed_names(path)
 
-    def run(self, pixels: NDArray[np.float32]) -> list[NDArray[Any]]:
+    def run(self, pixels: Float32s) -> list[NDArray[Any]]:
         """The outputs for an image (see `Network.run`)."""
         kind, (scale, zero) = self._input['dtype'], self._input['quantization']
         if kind is not np.float32:

@@ -3,21 +3,21 @@
 
 from __future__ import annotations
 
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
+from itertools import chain, pairwise
 import logging
 import threading
 import time
 from typing import Any, Protocol, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import DeadlineError, ModelError
+from embodied_r_ros.common.work import done_ahead
 from embodied_r_ros.core.chat.fallback import Fallback, NoReplyError
 from embodied_r_ros.core.types.deltas import DeltaKind, SemanticDelta
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from concurrent.futures import Future
 
     from embodied_r_ros.core.chat.fallback import FallbackConfig, FallbackStep
     from embodied_r_ros.core.types.answers import FocusText
@@ -73,11 +73,7 @@ def perceive_pair(
     start_ns = time.monotonic_ns()
     if earlier is not None and not _continues(earlier, later):
         earlier = None
-    try:
-        delta = perceiver.perceive(earlier, later)
-    except Exception as error:
-        _log.exception('perceiver failed on keyframe %d', later.id)
-        delta = failed_delta(earlier, later, f'{type(error).__name__}: {error}')
+    delta = _perceive(perceiver, earlier, later)
     latency_ns = time.monotonic_ns() - start_ns
     return replace(delta, skipped=skipped, latency_ns=latency_ns, pose=later.pose)
 
@@ -119,20 +115,10 @@ def perceive_all(
         keyframes: Keyframes of one camera, in order; read only as far as needed.
         in_flight: Pairs perceived at the same time, and keyframes held in memory besides one.
     """
-    pending: deque[Future[SemanticDelta]] = deque()
-    earlier: Keyframe | None = None
-    with ThreadPoolExecutor(in_flight, 'perceive') as pool:
-        try:
-            for keyframe in keyframes:
-                pending.append(pool.submit(perceive_pair, perceiver, earlier, keyframe))
-                earlier = keyframe
-                if len(pending) >= in_flight:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
+    nothing: list[Keyframe | None] = [None]
+    pairs = pairwise(chain(nothing, keyframes))
+    jobs = (partial(perceive_pair, perceiver, a, b) for a, b in pairs if b)
+    return done_ahead(jobs, in_flight - 1, in_flight)
 
 
 class FallbackPerceiver:
@@ -145,7 +131,7 @@ class FallbackPerceiver:
         self, perceivers: Mapping[Rung, PairPerceiver], config: FallbackConfig | None = None
     ) -> None:
         """Take the perceivers by rung; the best one has the lowest number."""
-        self._fallback = Fallback.by_rung(perceivers, _check, config)
+        self._fallback = Fallback.by_rung(perceivers, lambda each, s: each.check(s), config)
         self._first = self._fallback.steps[0]
         self._stood_in = 0
         self._lock = threading.Lock()
@@ -246,10 +232,6 @@ class _FailedDeltaError(Exception):
     def __init__(self, delta: SemanticDelta) -> None:
         super().__init__(delta.error)
         self.delta = delta
-
-
-def _check(perceiver: PairPerceiver, deadline_s: float) -> None:
-    perceiver.check(deadline_s)
 
 
 def _perceive(

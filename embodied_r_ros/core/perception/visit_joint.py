@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.core.keyframes.bundle import (
-    offsets,
-    rays,
-    refined_pose,
-    sampled_pose,
-    triangulate,
+    agreed_pose,
+    FITS,
+    triangulate_between,
     ViewPose,
 )
 from embodied_r_ros.core.perception.egomotion import Features, match_features
@@ -27,24 +25,23 @@ from embodied_r_ros.core.types.geometry import (
     BODY_FROM_OPTICAL,
     places_of_pixels,
     Pose,
-    quaternion_from_matrix,
 )
+from embodied_r_ros.core.types.images import depth_at
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from embodied_r_ros.core.types.arrays import Float32s, Float64s
     from embodied_r_ros.core.types.geometry import Intrinsics
-    from numpy.typing import NDArray
 
 _TOLERANCE = 0.00225  # of the image's width: how far a point may be seen from where it belongs
-_FITS = 2.0  # tolerances within which a point fits
 _PARTNERS = 8  # later keyframes of a visit with which one places its points
 _PARALLAX_RAD = math.radians(1.5)  # between two rays that place a point
 _MOST_KEYFRAMES = 120  # of a visit, evenly chosen, that are compared
 _EVERY = 3  # features of a keyframe by which the most alike ones are found
 _MOST_ALIKE = 5  # keyframes whose points place one
-_MIN_POINTS, _MIN_SHARE = 20, 0.5  # that place a keyframe, and share of them that has to agree
+_MIN_POINTS = 20  # that place a keyframe
 _TILT_RAD = math.radians(6.0)  # between what two visits take for up, at most
 _AGREE_M, _AGREE_RAD = 0.3, math.radians(10.0)
 # Keyframes that agree, and how much of the place they show: one thing may be in many places.
@@ -69,26 +66,20 @@ class VisitKeyframe:
     pose: Pose  # of the camera link
     features: Features
     lens: Intrinsics
-    points: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 3)))  # NaN: unknown
+    points: Float64s = field(default_factory=lambda: np.zeros((0, 3)))  # NaN: unknown
 
     def __post_init__(self) -> None:
         """Compute where the features are, in units of the focal length."""
-        self.places: NDArray[np.float64] = np.zeros((0, 2))
-        if len(self.features.points):
-            self.places = places_of_pixels(self.lens, self.features.points)
+        self.places = places_of_pixels(self.lens, self.features.points)
         self.points = np.full((len(self.places), 3), np.nan)
         turn = (self.pose.rotation() @ BODY_FROM_OPTICAL).T
         self.view = ViewPose(turn, -turn @ np.asarray(self.pose.position))
         self.tolerance = _TOLERANCE * self.lens.width / self.lens.fx
 
-    def lift(self, depth: NDArray[np.float32]) -> None:
+    def lift(self, depth: Float32s) -> None:
         """Place features by depth along the optical axis [m], 0 or not finite: unknown. (h, w)."""
-        size = np.array(depth.shape[::-1])
-        scale = size / (self.lens.width, self.lens.height)
-        pixels = np.floor((self.features.points + 0.5) * scale).astype(int)
-        columns, rows = np.clip(pixels, 0, size - 1).T
-        ahead = depth[rows, columns].astype(np.float64)
-        known = np.isfinite(ahead) & (ahead > 0)
+        ahead = depth_at(depth, self.features.points, (self.lens.width, self.lens.height))
+        known = ahead > 0
         local = np.column_stack([self.places, np.ones(len(self.places))])[known]
         moved = local * ahead[known, None] - self.view.translation
         self.points[known] = moved @ self.view.rotation
@@ -106,17 +97,16 @@ class VisitKeyframe:
 class Joint:
     """Where the frame of one visit is in that of another."""
 
-    rotation: NDArray[np.float64]  # (3, 3)
-    translation: NDArray[np.float64]  # (3,) [m]
+    rotation: Float64s  # (3, 3)
+    translation: Float64s  # (3,) [m]
     frame_id: str
     pairs: tuple[tuple[int, int], ...] = ()  # numbers of keyframes that show the same, best first
     spread_m: float = 0.0  # by how much those that agree differ, as a median [m]
 
     def pose(self, pose: Pose) -> Pose:
         """A pose of the second visit in the frame of the first."""
-        x, y, z = (float(v) for v in self.rotation @ np.asarray(pose.position) + self.translation)
-        turn = quaternion_from_matrix(self.rotation @ pose.rotation())
-        return Pose((x, y, z), turn, self.frame_id)
+        place = self.rotation @ np.asarray(pose.position) + self.translation
+        return Pose.of(self.rotation @ pose.rotation(), place, self.frame_id)
 
 
 @dataclass(frozen=True)
@@ -126,8 +116,8 @@ class _Placed:
     number: int
     other: int  # keyframe of the first visit that shows most of the same
     joint: Joint  # by it alone
-    centre: NDArray[np.float64]  # of its camera in its own visit (3,)
-    points: NDArray[np.float64]  # that agree, in the frame of the first visit (N, 3)
+    centre: Float64s  # of its camera in its own visit (3,)
+    points: Float64s  # that agree, in the frame of the first visit (N, 3)
 
     def agrees(self, other: _Placed) -> bool:
         """Whether two keyframes say the same of where their visit is."""
@@ -142,7 +132,7 @@ class _Placed:
         )
 
 
-def angle_between(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+def angle_between(one: Float64s, other: Float64s) -> float:
     """Angle of the turn between two rotations (3, 3) [rad]."""
     return math.acos(max(-1.0, min(1.0, (float(np.trace(one.T @ other)) - 1) / 2)))
 
@@ -196,15 +186,11 @@ def place_points(keyframes: Sequence[VisitKeyframe]) -> None:
             mine, theirs = pairs[~is_known].T
             if not len(mine):
                 continue
-            points, angle = triangulate(
-                (one.view.centre, rays(one.places[mine]) @ one.view.rotation),
-                (other.view.centre, rays(other.places[theirs]) @ other.view.rotation),
+            points, angle, off = triangulate_between(
+                one.view, one.places[mine], other.view, other.places[theirs]
             )
-            off = np.maximum(
-                offsets(one.view, points, one.places[mine]) / one.tolerance,
-                offsets(other.view, points, other.places[theirs]) / other.tolerance,
-            )
-            good = (angle > _PARALLAX_RAD) & (off < _FITS)
+            off /= [[one.tolerance], [other.tolerance]]
+            good = (angle > _PARALLAX_RAD) & (off < FITS).all(axis=0)
             one.points[mine[good]] = other.points[theirs[good]] = points[good]
 
 
@@ -220,20 +206,17 @@ def _placed(
     some = Features(shot.features.points[::_EVERY], shot.features.descriptors[::_EVERY])
     alike = [len(match_features(before[each].features, some)) for each in numbers]
     ranked = [numbers[at] for at in np.argsort(alike, kind='stable')[::-1][:_MOST_ALIKE]]
-    points: dict[int, NDArray[np.float64]] = {}  # by feature
+    points: dict[int, Float64s] = {}  # by feature
     for each in ranked:
         for theirs, ours in match_features(before[each].features, shot.features).tolist():
             points.setdefault(ours, before[each].points[theirs])
     if len(points) < _MIN_POINTS:
         return None
     known, places = np.array(list(points.values())), shot.places[list(points)]
-    start = sampled_pose(known, places, _FITS * shot.tolerance)
-    if start is None:
+    agreed = agreed_pose(known, places, shot.tolerance, _MIN_POINTS)
+    if agreed is None:
         return None
-    view, off = refined_pose(start, known, places, shot.tolerance)
-    fits = off < _FITS * shot.tolerance
-    if fits.sum() < _MIN_POINTS or fits.mean() < _MIN_SHARE:
-        return None
+    view, fits = agreed
     rotation = view.rotation.T @ shot.view.rotation
     if math.acos(max(-1.0, min(1.0, float(rotation[2, 2])))) > _TILT_RAD:
         return None

@@ -76,10 +76,10 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.chat.protocol import ChatClient
     from embodied_r_ros.core.perception.classical import ClassicalPerceiver
     from embodied_r_ros.core.perception.vlm_reply import SceneReply
+    from embodied_r_ros.core.types.arrays import UInt8s
     from embodied_r_ros.core.types.deltas import Item, SemanticDelta
     from embodied_r_ros.core.types.images import EncodedImage
     from embodied_r_ros.core.types.keyframes import Keyframe
-    from numpy.typing import NDArray
 
 _log = logging.getLogger(__name__)
 PROMPT_VERSION = 'vlm-1'
@@ -510,7 +510,7 @@ class VlmPerceiver:
         raise ModelError(msg)
 
 
-def _whole_patches(picture: NDArray[np.uint8], scale: float) -> EncodedImage | None:
+def _whole_patches(picture: UInt8s, scale: float) -> EncodedImage | None:
     """The picture with sides that the model need not change; None: it has them.
 
     A model that counts pixels counts those of the picture that its processor made, in patches.

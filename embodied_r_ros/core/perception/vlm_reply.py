@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-import json
 import math
 import re
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ModelError
-from embodied_r_ros.common.untrusted import as_data, as_seen
+from embodied_r_ros.common.untrusted import as_data, as_seen, parsed_json
 from embodied_r_ros.core.perception.egomotion import known_motion
 from embodied_r_ros.core.perception.fusion import fused_items
 from embodied_r_ros.core.perception.perceiver import delta_of_pair
@@ -192,10 +191,7 @@ def _json_object(text: str) -> dict[str, Any]:
 def _parse_braces(text: str) -> dict[str, Any] | None:
     """The JSON object between the first and the last brace; None: there is none."""
     start, end = text.find('{'), text.rfind('}')
-    try:
-        value = json.loads(text[start : end + 1], strict=False) if start >= 0 else None
-    except (ValueError, RecursionError):
-        return None
+    value = parsed_json(text[start : end + 1], is_strict=False) if start >= 0 else None
     return value if isinstance(value, dict) else None
 
 

@@ -60,6 +60,9 @@ class WorkerStats:
     last_latency_ns: int  # of the newest delta; 0: none yet
 
 
+_COUNTED = ('submitted', 'published', 'failed', 'coalesced', 'discarded')
+
+
 @dataclass
 class _Pair:
     """A pair that was taken from a stream; its delta comes later."""
@@ -190,12 +193,9 @@ class PerceptionWorker:
         """What was done, and what is being done."""
         with self._changed:
             waiting = sum(len(stream.waiting) for stream in self._streams.values())
+            counts = {name: self._counts[name] for name in _COUNTED}
             return WorkerStats(
-                submitted=self._counts['submitted'],
-                published=self._counts['published'],
-                failed=self._counts['failed'],
-                coalesced=self._counts['coalesced'],
-                discarded=self._counts['discarded'],
+                **counts,
                 waiting=waiting,
                 in_flight=self._running,
                 last_latency_ns=self._last_latency_ns,

@@ -9,7 +9,7 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.common.untrusted import as_data
+from embodied_r_ros.common.untrusted import as_data, parsed_json
 from embodied_r_ros.core.reasoning.image_targets import FORMS, kind_of_prompt, place_text
 from embodied_r_ros.core.reasoning.quantities import quantity_in, unwrap
 from embodied_r_ros.core.types.answers import AnswerKind, UNKNOWN
@@ -175,11 +175,8 @@ def _marked(text: str) -> str | None:
 
 def _json_answer(text: str) -> str | None:
     """The answer in an object of JSON; None: there is none."""
-    try:
-        value = json.loads(text[text.find('{') : text.rfind('}') + 1])
-    except (ValueError, RecursionError):
-        return None
-    fields = {key.casefold(): field for key, field in value.items()}
+    value = parsed_json(text[text.find('{') : text.rfind('}') + 1])
+    fields = {key.casefold(): field for key, field in (value or {}).items()}
     answer = fields.get('answer', fields.get('final_answer'))
     if answer is None or isinstance(answer, bool):
         return None

@@ -38,20 +38,11 @@ _LEAST_NORM = 0.5  # of a quaternion, which should have 1
 
 @dataclass(frozen=True)
 class StampedPosition:
-    """Where the end effector was."""
+    """Where the end effector was, or a keypoint that was accepted."""
 
     position: Position  # [m]
     frame_id: str
     stamp_ns: int
-
-
-@dataclass(frozen=True)
-class AcceptedKeypoint:
-    """The keypoint that was accepted last."""
-
-    position: Position  # [m]
-    frame_id: str
-    at_ns: int
 
 
 @dataclass(frozen=True)
@@ -63,7 +54,7 @@ class ProposalCase:
     config: GateConfig
     position_in: PositionIn
     pose: StampedPosition | None = None  # the newest one
-    accepted: AcceptedKeypoint | None = None
+    accepted: StampedPosition | None = None  # the keypoint that was accepted last
     known_ids: Collection[str] = ()  # of proposals that were accepted
     waited_ns: int = 0  # for the operator
 
@@ -184,7 +175,7 @@ def _step(case: ProposalCase) -> str:
 def _rate(case: ProposalCase) -> str:
     if case.accepted is None:
         return ''
-    since_s = (case.now_ns - case.accepted.at_ns) / NS_PER_S
+    since_s = (case.now_ns - case.accepted.stamp_ns) / NS_PER_S
     if since_s * case.config.max_rate_hz >= 1:
         return ''
     return f'{since_s:.2f} s since the last one, at most {case.config.max_rate_hz} Hz are allowed'
@@ -210,7 +201,7 @@ def _start(case: ProposalCase) -> Position:
     """
     config, accepted, pose = case.config, case.accepted, case.pose
     if config.step_from == 'accepted' and accepted is not None:
-        return case.in_workspace_frame(accepted.position, accepted.frame_id, accepted.at_ns)
+        return case.in_workspace_frame(accepted.position, accepted.frame_id, accepted.stamp_ns)
     if pose is None:
         msg = 'no pose came on current_pose'
         raise ValueError(msg)
@@ -356,7 +347,7 @@ class Gate:
         self._position_in = position_in
         self._since_ns = 0  # when it began to wait
         self._pose: StampedPosition | None = None
-        self._accepted: AcceptedKeypoint | None = None
+        self._accepted: StampedPosition | None = None
         self._ids: deque[str] = deque(maxlen=_REMEMBERED)
 
     def see_pose(self, pose: StampedPosition) -> None:
@@ -439,7 +430,7 @@ class Gate:
     def _accept(self, case: ProposalCase) -> Judgement:
         proposal, frame = case.proposal, case.config.workspace_frame
         # Where it is in the workspace now; the frame in which it was proposed may move.
-        self._accepted = AcceptedKeypoint(target(case), frame, case.now_ns)
+        self._accepted = StampedPosition(target(case), frame, case.now_ns)
         self._ids.append(proposal.id)
         return Judgement(proposal, Decision.ACCEPTED)
 

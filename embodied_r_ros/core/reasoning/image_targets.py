@@ -14,6 +14,7 @@ import re
 from typing import Any, TYPE_CHECKING
 
 import cv2
+from embodied_r_ros.common.untrusted import parsed_json
 from embodied_r_ros.core.perception.fusion import overlap_of
 import numpy as np
 
@@ -158,12 +159,7 @@ def _numbers(text: str) -> list[float]:
 
 def _json(text: str) -> Any:
     """The value of a JSON text with objects or lists; None: it is none."""
-    if text[:1] not in ('{', '['):
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    return parsed_json(text) if text[:1] in ('{', '[') else None
 
 
 def _groups_of_json(value: Any, key: str) -> list[list[float]]:

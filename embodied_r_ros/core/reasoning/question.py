@@ -11,14 +11,13 @@ from typing import Protocol, TYPE_CHECKING
 from embodied_r_ros.common.errors import ConfigError, EmbodiedRError
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.core.scene.memory import MemoryConfig
-from embodied_r_ros.core.types.answers import FocusText, Freshness
+from embodied_r_ros.core.types.answers import Answer, AnswerKind, FocusText, Freshness
 from embodied_r_ros.core.types.deltas import DeltaKind, Rung, SemanticDelta
 from embodied_r_ros.core.types.geometry import NS_PER_S
 
 if TYPE_CHECKING:
     import threading
 
-    from embodied_r_ros.core.types.answers import Answer
     from embodied_r_ros.core.types.images import EncodedImage
     from embodied_r_ros.core.types.landmarks import SceneMap
 
@@ -140,6 +139,17 @@ class Question:
     of_task: bool = False  # of an arm, whose frame the tools of the scene do not know
     takes_orders: bool = False  # whether an order to go somewhere becomes a goal
     shown: ShownImage | None = None  # shown in place of all that is told; None: nothing is shown
+
+    def unanswered(self, answer_id: str) -> Answer:
+        """The answer that says nothing."""
+        return Answer(
+            id=answer_id,
+            question=self.text,
+            kind=AnswerKind.UNKNOWN,
+            options=self.options,
+            episode_id=self.episode_id,
+            standing=self.standing,
+        )
 
 
 class Phase(Enum):

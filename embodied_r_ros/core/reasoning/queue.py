@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.common.errors import CancelledError
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.core.reasoning.question import Phase, Refusal, RefusalCode
-from embodied_r_ros.core.types.answers import Answer, AnswerKind, Freshness
+from embodied_r_ros.core.types.answers import Answer, Freshness
 from embodied_r_ros.core.types.geometry import NS_PER_S
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Outcome:
     ) -> Outcome:
         """The end of a question that was not answered."""
         termination = _TERMINATIONS.get(code, Termination.REFUSED)
-        return cls(termination, _no_answer(question, answer_id), code, message)
+        return cls(termination, question.unanswered(answer_id), code, message)
 
     @property
     def is_completed(self) -> bool:
@@ -101,7 +101,7 @@ class QueuedQuestion:
 
     def cancellation(self) -> Outcome:
         """The end of this question by its cancellation."""
-        return Outcome(self.reason, _no_answer(self.question, self.answer_id))
+        return Outcome(self.reason, self.question.unanswered(self.answer_id))
 
     def cancel(self, reason: Termination = Termination.CANCELLED) -> None:
         """End the question soon; the first reason counts."""
@@ -282,14 +282,3 @@ class QuestionQueue:
                 ),
                 timeout_s,
             )
-
-
-def _no_answer(question: Question, answer_id: str) -> Answer:
-    return Answer(
-        id=answer_id,
-        question=question.text,
-        kind=AnswerKind.UNKNOWN,
-        options=question.options,
-        episode_id=question.episode_id,
-        standing=question.standing,
-    )

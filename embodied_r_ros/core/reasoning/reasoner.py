@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 import math
 import time
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import CancelledError, ConfigError, DeadlineError, ModelError
 from embodied_r_ros.common.untrusted import as_data
@@ -93,7 +93,6 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.chat.protocol import FunctionCall, TokenAlternatives
     from embodied_r_ros.core.reasoning.question import Listener, Look
     from embodied_r_ros.core.reasoning.reading import Call
-    from embodied_r_ros.core.scene.map_text import MapText
     from embodied_r_ros.core.types.answers import FocusText
     from embodied_r_ros.core.types.deltas import SemanticDelta
     from embodied_r_ros.core.types.images import EncodedImage
@@ -104,31 +103,12 @@ NO_FORMAT = (
     'the completion is not <think>…</think><answer>…</answer>, and no answer to the question can '
     'be read in it'
 )
-# Fields of an answer that come from the model, and not from the question or the scene.
-_OF_A_MODEL = (
-    'id',
-    'kind',
-    'option_index',
-    'text',
-    'number',
-    'confidence',
-    'think',
-    'completion',
-    'observation_age_ns',
-    'freshness',
-    'model',
-    'time_to_first_token_ns',
-    'latency_ns',
-    'wait_ns',
-    'generation_ns',
-    'sentence',
-    'unit',
-    'check',
-    'check_reason',
-    'rejected',
-    'has_goal',
-    'choices',
-)
+# Fields of an answer that come from the scene, and not from the model or its prompt.
+_OF_A_SCENE = (
+    'options', 'delta_ids', 'deltas_merged', 'deltas_omitted', 'map_revision', 'landmark_ids',
+    'landmark_age_ns', 'focus', 'sampling', 'observation_stamp_ns', 'standing', 'frame_id',
+    'episode_id',
+)  # fmt: skip
 
 
 @dataclass
@@ -174,6 +154,24 @@ class _PendingQuestion:
         return replace(request, messages=messages)
 
 
+@dataclass(frozen=True)
+class _Turn:
+    """The turn of one model at a question."""
+
+    step: ChatStep
+    end: int  # until when it must answer, in the monotonic clock
+    pending: _PendingQuestion
+    scene: Scene
+
+    def left_s(self) -> float:
+        """Time that is left [s].
+
+        Raises:
+            DeadlineError: None is.
+        """
+        return left_s(self.end / NS_PER_S)
+
+
 def _with_calls(pending: _PendingQuestion, answer: Answer) -> _PendingQuestion:
     """The question with what its model has called so far."""
     if not answer.turns:
@@ -206,8 +204,23 @@ def _scene_of(question: Question, deltas: Sequence[SemanticDelta], now_ns: int) 
     return Scene(deltas, question.scene_map, now_ns=now_ns, has_times=question.has_times)
 
 
-def _with_place(draft: Answer, place: MapText, scene_map: SceneMap | None, now_ns: int) -> Answer:
-    """A draft that says what of the scene map its prompt holds."""
+def _with_prompt(
+    draft: Answer,
+    prompt: Prompt,
+    deltas: Sequence[SemanticDelta],
+    scene_map: SceneMap | None,
+    now_ns: int,
+) -> Answer:
+    """A draft with its prompt, and with what of the deltas and of the scene map that holds."""
+    scene, place = prompt.scene, prompt.place
+    draft = replace(
+        draft,
+        prompt=prompt.user,
+        prompt_sha256=prompt.sha256(),
+        delta_ids=tuple(delta.to_id for delta in deltas[scene.omitted :]),
+        deltas_merged=scene.merged,
+        deltas_omitted=scene.omitted,
+    )
     if scene_map is None or not place.text:
         return draft
     return replace(
@@ -346,8 +359,8 @@ class Reasoner:
         with _refusing(lambda: draft):
             focus = self._focus(question, deltas, end, listener, cancel)
         prompt = _prompt(question, deltas, focus, self._config)
-        draft = self._with_prompt(draft, prompt, deltas, focus)
-        draft = _with_place(draft, prompt.place, question.scene_map, now_ns())
+        draft = _with_prompt(draft, prompt, deltas, question.scene_map, now_ns())
+        draft = replace(draft, focus=tuple(focus))
         pending = _PendingQuestion(question, deltas, prompt, start, now_ns, listener, cancel)
         if not self._fallback.steps:
             if question.of_task:
@@ -426,15 +439,17 @@ class Reasoner:
             msg = 'calls are run over the scene, of which a prompt alone holds the names: ask anew'
             raise Refusal(RefusalCode.MODEL, msg, answer)
         start = time.monotonic_ns()
-        nothing = Answer(answer_id, answer.question, AnswerKind.UNKNOWN)
-        draft = replace(answer, **{name: getattr(nothing, name) for name in _OF_A_MODEL})
         prompt = prompt or recorded_prompt(answer, (image,) if image else ())
-        draft = replace(
-            draft,
+        kept: dict[str, Any] = {name: getattr(answer, name) for name in _OF_A_SCENE}
+        draft = Answer(
+            answer_id,
+            answer.question,
+            AnswerKind.UNKNOWN,
             prompt=prompt.user,
             prompt_sha256=prompt.sha256(),
             turns=prompt.turns,
             calls=prompt.calls,
+            **kept,
         )
         question = Question(answer.question, answer.options)
         pending = _PendingQuestion(
@@ -459,10 +474,11 @@ class Reasoner:
         """
         question = pending.question
         is_plain = not (question.shown or question.of_task)
-        if self._config.writes == 'calls':
-            return self._ask_for_calls(step, end, pending, draft)
         scene = _scene_of(question, pending.deltas, draft.observation_stamp_ns)
-        answer = self._attempt(step, end, pending, draft, scene)
+        turn = _Turn(step, end, pending, scene)
+        if self._config.writes == 'calls':
+            return self._ask_for_calls(turn, draft)
+        answer = self._attempt(turn, draft)
         if not (self._config.check and is_plain and pending.is_seen):
             return answer
         found = self._found(question, scene)
@@ -471,11 +487,11 @@ class Reasoner:
         if checked.check is not Check.UNSUPPORTED:
             return checked
         rejected = [RejectedCompletion(answer.completion, checked.check_reason, answer.model.name)]
-        if left_s(end / NS_PER_S) > 2 * answer.generation_ns / NS_PER_S:
+        if turn.left_s() > 2 * answer.generation_ns / NS_PER_S:
             again = _with_calls(pending, answer)
             again = replace(again, repair=(answer.completion, checked.check_reason))
             with suppress(Refusal):
-                second = self._attempt(step, end, again, answer, scene)
+                second = self._attempt(replace(turn, pending=again), answer)
                 second = with_check(second, scene, found, own)
                 if second.check is not Check.UNSUPPORTED:
                     return replace(second, rejected=tuple(rejected))
@@ -490,9 +506,7 @@ class Reasoner:
             latency_ns=time.monotonic_ns() - pending.start_ns,
         )
 
-    def _ask_for_calls(
-        self, step: ChatStep, end: int, pending: _PendingQuestion, draft: Answer
-    ) -> Answer:
+    def _ask_for_calls(self, turn: _Turn, draft: Answer) -> Answer:
         """Have a model that was taught so read the question into calls, and run them.
 
         Where the reader without a model reads the question too, both agree, or the model is sure.
@@ -501,43 +515,35 @@ class Reasoner:
             Refusal: It gave no calls that can be read, or the question is none for tools.
             CancelledError: The asker does not wait any more.
         """
-        question = pending.question
+        question = turn.pending.question
         if question.shown or question.of_task:
             msg = 'this model reads questions into calls of tools: it knows no images and no arm'
             raise Refusal(RefusalCode.MODEL, msg, draft)
-        scene = _scene_of(question, pending.deltas, draft.observation_stamp_ns)
-        draft, calls, read = self._read_calls(step, end, pending, draft, scene)
+        draft, calls, read = self._read_calls(turn, draft)
         least = self._config.least_confidence
         if is_doubtful(read, draft.confidence, least):
             with suppress(Refusal):
-                second = self._read_calls(step, end, pending, draft, scene, without=calls[:1])
+                second = self._read_calls(turn, draft, without=calls[:1])
                 is_other = second[1] != calls  # a server may take no grammar
                 if is_other and holds(read, second[2], second[0].confidence):
                     least = 0.0
                     draft, _, read = (draft, calls, read) if read.is_known else second
-        other = self._found(question, scene) if self._config.check else None
+        other = self._found(question, turn.scene) if self._config.check else None
         answer, check, reason = combine_readings(read, other, draft.confidence, least)
         done = with_tool_answer(draft, answer, draft.freshness, check)
         return replace(done, check_reason=done.check_reason or reason)
 
     def _read_calls(
-        self,
-        step: ChatStep,
-        end: int,
-        pending: _PendingQuestion,
-        draft: Answer,
-        scene: Scene,
-        *,
-        without: Sequence[Call] = (),
+        self, turn: _Turn, draft: Answer, *, without: Sequence[Call] = ()
     ) -> tuple[Answer, tuple[Call, ...], ToolAnswer]:
         """Have a model write calls of other tools than some, and run them.
 
         Raises:
             Refusal: It gave no calls that can be read.
         """
-        question = pending.question
+        question, scene = turn.pending.question, turn.scene
         labels = labels_to_list(question.text, question.options, scene)
-        draft, generation = self._generate_calls(step, end, pending, draft, labels, without)
+        draft, generation = self._generate_calls(turn, draft, labels, without)
         calls = parse_calls(generation.text, labels)
         if calls is None:
             message = f'the completion is no call of a tool: {generation.text[-80:]!r}'
@@ -546,16 +552,11 @@ class Reasoner:
         return draft, calls, answer_readings(readings, question.options, scene)
 
     def _generate_calls(
-        self,
-        step: ChatStep,
-        end: int,
-        pending: _PendingQuestion,
-        draft: Answer,
-        labels: Sequence[str],
-        without: Sequence[Call],
+        self, turn: _Turn, draft: Answer, labels: Sequence[str], without: Sequence[Call]
     ) -> tuple[Answer, _Generation]:
         """Have a model write calls; the answer with what is known of them, and the text."""
-        prompt = calls_prompt(pending.question.text, pending.question.options, labels)
+        question = turn.pending.question
+        prompt = calls_prompt(question.text, question.options, labels)
         sampling = Sampling(max_tokens=MOST_TOKENS, seed=draft.sampling.seed)
         draft = replace(
             draft, prompt=prompt.user, prompt_sha256=prompt.sha256(), sampling=sampling, focus=()
@@ -564,9 +565,9 @@ class Reasoner:
         request = ChatRequest(prompt.messages(), sampling, None, rules, top_logprobs=1)
         generation = _Generation()
         with _refusing(lambda: replace(draft, completion=generation.text)):
-            self._generate(step, end, pending, request, generation)
-            draft = self._with_model(draft, step, end, pending)
-        draft = self._with_times(draft, pending, generation)
+            self._generate(turn, request, generation)
+            draft = self._with_model(draft, turn)
+        draft = self._with_times(draft, turn.pending, generation)
         confidence = math.exp(sum(token.logprob for token in generation.tokens))
         confidence = confidence if generation.tokens else math.nan
         return replace(draft, confidence=confidence), generation
@@ -579,9 +580,7 @@ class Reasoner:
             question.text, question.options, scene, takes_orders=question.takes_orders
         )
 
-    def _attempt(
-        self, step: ChatStep, end: int, pending: _PendingQuestion, draft: Answer, scene: Scene
-    ) -> Answer:
+    def _attempt(self, turn: _Turn, draft: Answer) -> Answer:
         """Have one model answer until a point of the monotonic clock.
 
         Where it may, it calls tools of the scene first; after the last call that it may make, or
@@ -591,11 +590,12 @@ class Reasoner:
             Refusal: It gave no answer that can be read.
             CancelledError: The asker does not wait any more.
         """
+        pending = turn.pending
         may_call = pending.prompt.has_tools and pending.is_seen and not pending.repair
-        draft, generation = self._complete(step, end, pending, draft, may_call=may_call)
+        draft, generation = self._complete(turn, draft, may_call=may_call)
         start_ns, first_ns = generation.start_ns, generation.first_token_ns
         while may_call and generation.calls:
-            calls = run_calls(scene, generation.calls, draft.calls, len(draft.turns) + 1)
+            calls = run_calls(turn.scene, generation.calls, draft.calls, len(draft.turns) + 1)
             for call in calls:
                 pending.listener(Phase.THINK, f'\n{call.tool}({call.request}): {call.text}\n')
             is_loop = is_repeated(calls, draft.calls)
@@ -603,32 +603,27 @@ class Reasoner:
             draft = replace(draft, turns=turns, calls=tuple(calls))
             may_call = len(calls) < MOST_CALLS and not is_loop
             pending = _with_calls(pending, draft)
-            draft, generation = self._complete(step, end, pending, draft, may_call=may_call)
+            turn = replace(turn, pending=pending)
+            draft, generation = self._complete(turn, draft, may_call=may_call)
         generation.start_ns, generation.first_token_ns = start_ns, first_ns
         draft = self._with_times(draft, pending, generation)
         return self._read(draft, generation, draft.freshness)
 
     def _complete(
-        self,
-        step: ChatStep,
-        end: int,
-        pending: _PendingQuestion,
-        draft: Answer,
-        *,
-        may_call: bool,
+        self, turn: _Turn, draft: Answer, *, may_call: bool
     ) -> tuple[Answer, _Generation]:
         """Ask one model once; returns the answer with the model, and its completion."""
-        generation = _Generation()
+        pending, generation = turn.pending, _Generation()
         with _refusing(lambda: replace(draft, completion=generation.text)):
-            draft = self._with_model(draft, step, end, pending)
+            draft = self._with_model(draft, turn)
             request = pending.request(draft.sampling, may_call=may_call)
             top_logprobs = self._config.top_logprobs if pending.question.options else 0
             request = replace(request, top_logprobs=top_logprobs)
             if self._config.writes == 'form' and not may_call:
                 request = replace(request, grammar=form_grammar(pending.question.options))
-            self._generate(step, end, pending, request, generation)
+            self._generate(turn, request, generation)
             # Another model may have been promoted since: the client knows now which one spoke.
-            draft = self._with_model(draft, step, end, pending)
+            draft = self._with_model(draft, turn)
         return draft, generation
 
     def _with_times(
@@ -657,16 +652,11 @@ class Reasoner:
         newest = question.shown or max(
             observations, key=lambda delta: delta.stamp_ns, default=None
         )
-        return Answer(
-            id=answer_id,
-            question=question.text,
-            kind=AnswerKind.UNKNOWN,
-            options=question.options,
+        return replace(
+            question.unanswered(answer_id),
             sampling=self._sampling(question),
             observation_stamp_ns=newest.stamp_ns if newest else _map_stamp_ns(question),
             frame_id=newest.frame_id if newest else '',
-            standing=question.standing,
-            episode_id=question.episode_id,
         )
 
     def _sampling(self, question: Question) -> Sampling:
@@ -727,45 +717,19 @@ class Reasoner:
         )
         return [*first, *(text for text in focus_texts if text.text.strip())]
 
-    def _with_model(
-        self, draft: Answer, step: ChatStep, end: int, pending: _PendingQuestion
-    ) -> Answer:
-        model = model_of(step, left_s(end / NS_PER_S))
+    def _with_model(self, draft: Answer, turn: _Turn) -> Answer:
+        model = model_of(turn.step, turn.left_s())
         is_of_calls = self._config.writes == 'calls'
-        version = CALLS_PROMPT_VERSION if is_of_calls else pending.prompt.version
+        version = CALLS_PROMPT_VERSION if is_of_calls else turn.pending.prompt.version
         return replace(draft, model=replace(model, prompt_version=version))
 
-    def _with_prompt(
-        self,
-        draft: Answer,
-        prompt: Prompt,
-        deltas: Sequence[SemanticDelta],
-        focus: Sequence[FocusText],
-    ) -> Answer:
-        scene = prompt.scene
-        return replace(
-            draft,
-            prompt=prompt.user,
-            prompt_sha256=prompt.sha256(),
-            delta_ids=tuple(delta.to_id for delta in deltas[scene.omitted :]),
-            deltas_merged=scene.merged,
-            deltas_omitted=scene.omitted,
-            focus=tuple(focus),
-        )
-
-    def _generate(
-        self,
-        step: ChatStep,
-        end: int,
-        pending: _PendingQuestion,
-        request: ChatRequest,
-        generation: _Generation,
-    ) -> None:
+    def _generate(self, turn: _Turn, request: ChatRequest, generation: _Generation) -> None:
         """Fill in a model's text, as it comes."""
+        pending = turn.pending
         if pending.was_begun:
             pending.listener(Phase.QUEUED, '')
         generation.start_ns = time.monotonic_ns()
-        for chunk in step.model.stream(request, left_s(end / NS_PER_S), pending.cancel):
+        for chunk in turn.step.model.stream(request, turn.left_s(), pending.cancel):
             pending.was_begun = True
             generation.first_token_ns = generation.first_token_ns or time.monotonic_ns()
             generation.text += chunk.text

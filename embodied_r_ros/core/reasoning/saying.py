@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import json
 import math
 import re
-from typing import Any, TYPE_CHECKING
+from typing import Any, NoReturn, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.reasoning.calls import read_question
@@ -50,7 +50,7 @@ from embodied_r_ros.core.reasoning.reading import (
 )
 from embodied_r_ros.core.scene.map_relations import turn_word
 from embodied_r_ros.core.scene.names import find_names, resolve, SHAPE_NAMES
-from embodied_r_ros.core.scene.tools import NotKnownError, START, UNITS
+from embodied_r_ros.core.scene.tools import NotKnownError, SIDES, START, UNITS
 from embodied_r_ros.core.types.answers import AnswerKind, Check, ToolCall
 from embodied_r_ros.core.types.vocabulary import is_unnamed
 
@@ -103,11 +103,15 @@ _STILL_OR_MOVING = (
     r'still|stand\w*|stay\w*|stationary|fixed|hover\w*|same (?:place|spot)',
     r'mov(?:ed|es|ing)|travel\w*|walk\w*|driv\w+|went|going',
 )
-_MIDDLES = {'ahead': 0.0, 'left': 90.0, 'right': -90.0, 'behind': 180.0}
 
 
 class _FormError(InputError):
     """What was computed has not the form that is asked for."""
+
+
+def _refuse(reason: str) -> NoReturn:
+    """Say that results do not decide."""
+    raise InputError(reason)
 
 
 @dataclass(frozen=True)
@@ -351,8 +355,7 @@ def _in_form(answer: ToolAnswer, reading: Reading) -> ToolAnswer:
         return replace(answer, kind=AnswerKind.NUMBER, text=text, number=length, unit=unit)
     given = quantity_in(f'1 {answer.unit}') if asked and is_number else None
     if given and asked != given.dimension:
-        msg = f'a number of another unit is asked for. {answer.sentence}'
-        raise InputError(msg)
+        _refuse(f'a number of another unit is asked for. {answer.sentence}')
     fits = {
         Wanted.ANY: True,
         Wanted.NUMBER: is_number or bool(re.match(r'-?\d', answer.text)),
@@ -383,21 +386,17 @@ def _check_sayable(reading: Reading, results: tuple[Result, ...], scene: Scene) 
     first = results[0]
     if first.facts.get('is_tie'):
         a, b = first.candidates
-        msg = f'The {a} and the {b} are about equally far. {first.text}'
-        raise InputError(msg)
+        _refuse(f'The {a} and the {b} are about equally far. {first.text}')
     if reading.wanted == NEAR and first.facts['gaps_m'][first.value] > _NEAR_M:
-        msg = f'I know of nothing so near. {first.text}'
-        raise InputError(msg)
+        _refuse(f'I know of nothing so near. {first.text}')
     if first.facts.get('pieces') and len(results) == 1:
-        msg = f'Whether it is {first.value:.0f} or more is not clear. {first.text}'
-        raise InputError(msg)
+        _refuse(f'Whether it is {first.value:.0f} or more is not clear. {first.text}')
     for result in results:
         if result.tool == 'count' and not result.value:
             _check_ground(reading, result, scene)
     is_open = first.tool in ('things', *_LISTS) and not reading.names
     if is_open and len(scene.labels) == 1 and is_unnamed(scene.labels[0]):
-        msg = f'{first.text} What I saw is known by colour and shape alone'
-        raise InputError(msg)
+        _refuse(f'{first.text} What I saw is known by colour and shape alone')
 
 
 def _say_freely(
@@ -409,11 +408,8 @@ def _say_freely(
         return _largest(reading, results, sentence)
     if reading.form is Form.NUMBER and len(results) == 1:
         value = _number_of(first, reading)
-        text = (
-            f'{value:.0f}'
-            if first.tool == 'count' or first.unit in ('cm', 'deg')
-            else f'{value:.1f}'
-        )
+        is_whole = first.tool == 'count' or first.unit in ('cm', 'deg')
+        text = f'{value:.0f}' if is_whole else f'{value:.1f}'
         return ToolAnswer(AnswerKind.NUMBER, text, -1, value, first.unit, sentence, results,
                           (reading,))  # fmt: skip
     text = ', '.join(_short(reading, result) for result in results)
@@ -425,18 +421,16 @@ def _largest(reading: Reading, results: tuple[Result, ...], sentence: str) -> To
     """Which of some things is the largest."""
     first, second = sorted(results, key=lambda result: -result.number)[:2]
     if first.number - second.number <= max(first.margin, second.margin):
-        msg = f'Neither clearly: {sentence}'
-        raise InputError(msg)
+        _refuse(f'Neither clearly: {sentence}')
     return ToolAnswer(AnswerKind.TEXT, first.arguments[0], sentence=sentence, results=results,
                       readings=(reading,))  # fmt: skip
 
 
 def _number_of(result: Result, reading: Reading) -> float:
     if result.facts.get('unknown') or isinstance(result.value, str):
-        msg = f'Not all of it is known: {result.text}'
-        raise InputError(msg)
+        _refuse(f'Not all of it is known: {result.text}')
     if result.facts.get('has_time') is False:
-        raise InputError(result.text)
+        _refuse(result.text)
     if reading.wanted == SINCE_START:
         return float(result.facts['since_start_s'])
     if reading.wanted == 'both':
@@ -666,8 +660,7 @@ def _holds(reading: Reading, result: Result, scene: Scene) -> bool:
     if reading.limit and result.tool != 'count':
         return _is_within(reading, result)
     if result.tool not in rules or (result.tool == 'where' and not reading.wanted):
-        msg = 'yes or no does not follow from what I can compute'
-        raise InputError(msg)
+        _refuse('yes or no does not follow from what I can compute')
     return rules[result.tool]()
 
 
@@ -692,49 +685,43 @@ def _check_ground(reading: Reading, result: Result, scene: Scene) -> None:
     name = next((n for n in reading.names if n.text == result.arguments[0]), None)
     is_thing = name is not None and name.kind and name.kind not in SHAPE_NAMES
     if is_thing and len(named) < _LEAST_NAMES:
-        msg = f'{result.text} What I saw is known by colour and shape alone'
-        raise InputError(msg)
+        _refuse(f'{result.text} What I saw is known by colour and shape alone')
     of_past = re.search(
         r'\b(?:seen|saw|see|spot|notice\w*|come across|came across|was|were|ever)\b',
         reading.question,
     )
     share = scene.coverage
     if not of_past and not share >= _LEAST_COVERAGE:
-        raise InputError(result.text)
+        _refuse(result.text)
 
 
 def _is_on_side(side: str, result: Result) -> bool:
     degrees = result.facts['bearing_deg']
     if len(result.candidates) > 1:
-        msg = f'Which one? {result.text}'
-        raise InputError(msg)
-    off = abs((degrees - _MIDDLES[side] + 180) % 360 - 180)
+        _refuse(f'Which one? {result.text}')
+    off = abs((degrees - SIDES[side] + 180) % 360 - 180)
     half = 45.0 if side in ('ahead', 'behind') else 80.0
     if abs(off - half) < _BORDER_DEG / 2 + result.facts.get('slack_deg', 0.0):
-        msg = f'That is near the border: {result.text}'
-        raise InputError(msg)
+        _refuse(f'That is near the border: {result.text}')
     return bool(off < half)
 
 
 def _is_raised(reading: Reading, result: Result) -> bool:
     if result.facts['is_mixed']:
-        msg = f'Some are and some are not: {result.text}'
-        raise InputError(msg)
+        _refuse(f'Some are and some are not: {result.text}')
     return bool(result.value) != bool(FLOOR.search(reading.question))
 
 
 def _is_first(wanted: str, result: Result) -> bool:
     if result.facts.get('is_tie') or result.facts.get('together'):
-        msg = f'Neither clearly: {result.text}'
-        raise InputError(msg)
+        _refuse(f'Neither clearly: {result.text}')
     first = result.value[0] if isinstance(result.value, tuple) else result.value
     return first == wanted
 
 
 def _is_close(reading: Reading, result: Result) -> bool:
     if reading.wanted != NEAR or _NEAR_M < result.facts['distance_m'] < _NOT_NEAR_M:
-        msg = f'How near is near is not said: {result.text}'
-        raise InputError(msg)
+        _refuse(f'How near is near is not said: {result.text}')
     return bool(result.facts['distance_m'] <= _NEAR_M)
 
 
@@ -744,8 +731,7 @@ def _is_within(reading: Reading, result: Result) -> bool:
     way, limit = reading.limit
     value = abs(_number_of(result, reading))
     if abs(value - limit) <= result.margin:
-        msg = f'That is too near to tell: {result.text}'
-        raise InputError(msg)
+        _refuse(f'That is too near to tell: {result.text}')
     return bool((value < limit) == (way == 'less'))
 
 
@@ -759,8 +745,7 @@ def _did_move(wanted: str, result: Result) -> bool:
         return True
     unknown, known = result.facts['unknown'], sum(counts.values())
     if unknown > _MOST_UNKNOWN * (unknown + known):
-        msg = f'{unknown} of my motions are not known. {result.text}'
-        raise InputError(msg)
+        _refuse(f'{unknown} of my motions are not known. {result.text}')
     return False
 
 
@@ -768,13 +753,11 @@ def _did_turn(wanted: str, result: Result) -> bool:
     if wanted == 'same':
         off = abs(result.facts['bearing_deg'])
         if _SAME_DEG < off < 2 * _SAME_DEG:
-            msg = f'Nearly: {result.text}'
-            raise InputError(msg)
+            _refuse(f'Nearly: {result.text}')
         return bool(off <= _SAME_DEG)
     net, own = result.facts['turn_deg'], result.facts[f'{wanted}_deg']
     if abs(net) < _TURN_DEG or (own >= _TURN_DEG) != (own > abs(net) / 2):
-        msg = f'Neither clearly: {result.text}'
-        raise InputError(msg)
+        _refuse(f'Neither clearly: {result.text}')
     return bool((net > 0) == (wanted == 'left'))
 
 
@@ -789,8 +772,7 @@ def _did(reading: Reading, result: Result) -> bool:
         return bool(abs(rise) >= _RISE_M and (rise > 0) == (wanted == 'up'))
     away = float(result.facts['distance_m'])
     if _BACK_M < away < _AWAY_M:
-        msg = f'Nearly: {result.text}'
-        raise InputError(msg)
+        _refuse(f'Nearly: {result.text}')
     return away <= _BACK_M
 
 
@@ -805,8 +787,7 @@ def _choose(
         result = replace(result, facts=_of_turn(result))  # which way, not where it looks now
         results = (result, *results[1:])
     if result.facts.get('is_tie'):
-        msg = f'Neither clearly: {result.text}'
-        raise InputError(msg)
+        _refuse(f'Neither clearly: {result.text}')
     lowered = [option.strip().lower() for option in options]
     of_option = _misfit_of_order if reading.wanted == BEFORE_OR_AFTER else _misfit
     scores = [of_option(option, reading, results, scene) for option in lowered]
@@ -817,8 +798,7 @@ def _choose(
     best = min(scores)
     index = scores.index(best)
     if best == math.inf or scores.count(best) > 1:
-        msg = f'No option says so alone: {result.text}'
-        raise InputError(msg)
+        _refuse(f'No option says so alone: {result.text}')
     if re.match(r'(?:unknown|cannot tell|not sure)', lowered[index]):
         return _unknown(reading, results, result.text)
     sentence = ' '.join(each.text for each in results) + note
@@ -953,13 +933,9 @@ def _misfit_of_number(option: str, result: Result) -> float | None:
     quantity = quantity_in(option[match.start() :]) if match else None
     if quantity is None:
         return None
-    metres = result.facts.get('distance_m')
-    value = metres if quantity.dimension == 'length' and metres is not None else result.value
-    said = (
-        quantity.base()
-        if quantity.dimension == 'length' and metres is not None
-        else quantity.value
-    )
+    metres = result.facts.get('distance_m') if quantity.dimension == 'length' else None
+    value = result.value if metres is None else metres
+    said = quantity.value if metres is None else quantity.base()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(abs(said - value) / max(abs(value), _FEW))

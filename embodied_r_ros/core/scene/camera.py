@@ -9,7 +9,7 @@ what a keyframe should show and does not, a map learns that a thing is gone.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 import math
 from typing import Any, TYPE_CHECKING
@@ -17,11 +17,11 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.core.scene.map_scale import NOMINAL_M
 from embodied_r_ros.core.types.deltas import DeltaKind, MotionSource, ScaleSource
 from embodied_r_ros.core.types.geometry import (
+    as_position,
     BODY_FROM_OPTICAL,
     NS_PER_S,
     pixels_of_points,
     Pose,
-    quaternion_from_matrix,
     rotation_from_ypr,
 )
 from embodied_r_ros.core.types.landmarks import LARGEST_M
@@ -31,9 +31,9 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from embodied_r_ros.core.types.arrays import Float32s, Float64s
     from embodied_r_ros.core.types.deltas import Box, Item, Motion, SemanticDelta
     from embodied_r_ros.core.types.geometry import Intrinsics
-    from numpy.typing import NDArray
 
 # Of tracks of a camera alone: where the first keyframe was. Poses from outside in this frame are
 # of images alone, with `NOMINAL_M` as their unit.
@@ -53,7 +53,7 @@ class CameraView:
 
     pose: Pose | None = None  # of the camera link in a fixed frame; None: not known, or no trust
     intrinsics: Intrinsics | None = None  # of the camera; None: learned from items
-    depth: NDArray[np.float32] | None = None  # along the optical axis [m], (h, w); 0: unknown
+    depth: Float32s | None = None  # along the optical axis [m], (h, w); 0: unknown
     is_sparse: bool = False  # depth of points here and there, which has no edges of things
 
 
@@ -158,8 +158,7 @@ class CameraTrack:
             KeyError, TypeError, ValueError: It is none.
         """
         if value['pose'] is not None:
-            x, y, z, *turn = (float(number) for number in value['pose'])
-            qx, qy, qz, qw = turn
+            x, y, z, qx, qy, qz, qw = (float(number) for number in value['pose'])
             self._pose = Pose((x, y, z), (qx, qy, qz, qw), str(value['frame_id']))
             self._is_restored = True
             if not _is_sound(self._pose):
@@ -192,9 +191,8 @@ def _step(motion: Motion) -> Pose | None:
     is_relative = motion.scale is ScaleSource.RELATIVE
     if any(motion.translation) and not motion.is_metric and not is_relative:
         return None
-    turn = quaternion_from_matrix(rotation_from_ypr(*turns))
-    x, y, z = (value * (NOMINAL_M if is_relative else 1.0) for value in motion.translation)
-    return replace(_LEVEL, position=(x, y, z), orientation=turn)
+    way = (value * (NOMINAL_M if is_relative else 1.0) for value in motion.translation)
+    return Pose.of(rotation_from_ypr(*turns), way, START_FRAME)
 
 
 def _scale(motion: Motion) -> ScaleSource:
@@ -290,7 +288,7 @@ class Sight:
             return lens.fx / lens.width, lens.fy / lens.height
         return self._lens
 
-    def of(self, position: NDArray[np.float64], extent_m: float) -> PlaceSight:
+    def of(self, position: Float64s, extent_m: float) -> PlaceSight:
         """What the keyframe shows of a place.
 
         Args:
@@ -330,7 +328,7 @@ class Sight:
         ahead_m = item.distance_m * math.cos(item.bearing_rad) * math.cos(item.elevation_rad)
         return (right - left) / focal[0] * ahead_m, (bottom - top) / focal[1] * ahead_m
 
-    def _shares(self, in_body: NDArray[np.float64]) -> tuple[float, float] | None:
+    def _shares(self, in_body: Float64s) -> tuple[float, float] | None:
         """Where a place is in the image, as shares of width and height; None: nowhere."""
         if in_body[0] <= 0:
             return None
@@ -338,7 +336,7 @@ class Sight:
             return _shares_by(self._intrinsics, in_body)
         if self._lens is None:
             return None
-        x, y, z = (float(value) for value in in_body)
+        x, y, z = as_position(in_body)
         return 0.5 - self._lens[0] * y / x, 0.5 - self._lens[1] * z / x
 
     def _by_depth(self, u: float, v: float, ahead_m: float, extent_m: float) -> PlaceSight:
@@ -358,7 +356,7 @@ class Sight:
         return PlaceSight.HIDDEN if depth_m < ahead_m - margin_m else PlaceSight.FILLED
 
 
-def _shares_by(lens: Intrinsics, in_body: NDArray[np.float64]) -> tuple[float, float] | None:
+def _shares_by(lens: Intrinsics, in_body: Float64s) -> tuple[float, float] | None:
     in_optical = BODY_FROM_OPTICAL.T @ in_body
     # Polynomials of a lens fold what is far outside back into the image.
     if max(abs(in_optical[0]), abs(in_optical[1])) > 3 * in_optical[2]:

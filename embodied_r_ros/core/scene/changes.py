@@ -19,7 +19,7 @@ from embodied_r_ros.core.scene.landmark_map import LandmarkMap
 from embodied_r_ros.core.scene.map_part import same_places
 from embodied_r_ros.core.scene.sightings import LabelParts
 from embodied_r_ros.core.types.deltas import ItemStatus
-from embodied_r_ros.core.types.geometry import vector_of_direction
+from embodied_r_ros.core.types.geometry import as_position, vector_of_direction
 from embodied_r_ros.core.types.landmarks import LandmarkStatus
 import numpy as np
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from embodied_r_ros.core.scene.landmark_record import LandmarkRecord
+    from embodied_r_ros.core.types.arrays import Float64s
     from embodied_r_ros.core.types.deltas import Item, SemanticDelta
     from embodied_r_ros.core.types.geometry import Position
     from embodied_r_ros.core.types.landmarks import SceneMap
-    from numpy.typing import NDArray
 
 _LEAST_SIGHTINGS, _LEAST_SURE = 2, 0.5  # and confidence of a landmark that counts
 _SHOWN_SHARE = 0.3  # of a thing that must be in view: perception finds what an edge cuts off too
@@ -54,6 +54,9 @@ class ChangeKind(Enum):
     NEW_PLACE = 'not looked at before'  # it is there, at a place that the first visit did not see
 
 
+# Of a thing that one visit alone has: where the other did not look at its place, and where it did.
+_IF_AWAY = ChangeKind.NOT_LOOKED_AT, ChangeKind.GONE
+_IF_NEW = ChangeKind.NEW_PLACE, ChangeKind.APPEARED
 CHANGED = (ChangeKind.APPEARED, ChangeKind.GONE, ChangeKind.MOVED)
 
 
@@ -100,7 +103,7 @@ class SeenKeyframe:
     delta: SemanticDelta
     view: CameraView
 
-    def look_at(self, place: Position | NDArray[np.float64], extent_m: float) -> PlaceSight:
+    def look_at(self, place: Position | Float64s, extent_m: float) -> PlaceSight:
         """What it shows of a place [m]."""
         if self.view.pose is None:
             return PlaceSight.OUTSIDE
@@ -165,8 +168,8 @@ def changes_between(before: Sequence[SeenKeyframe], after: Sequence[SeenKeyframe
     pairs = same_places(old, new)
     away = [one for n, one in enumerate(old) if n not in {row for row, _ in pairs}]
     fresh = [one for n, one in enumerate(new) if n not in {column for _, column in pairs}]
-    changes = [c for one in away if (c := _away(one, after, new))]
-    changes += [c for one in fresh if (c := _fresh(one, before, old))]
+    changes = [c for one in away if (c := _change(one, after, new, is_away=True))]
+    changes += [c for one in fresh if (c := _change(one, before, old, is_away=False))]
     told = _with_same_elsewhere(changes, [old[row].name for row, _ in pairs])
     ranked = sorted(told, key=lambda one: (list(ChangeKind).index(one.kind), -one.confidence))
     views = tuple(_with_views(each, before, after) for each in ranked)
@@ -185,39 +188,20 @@ def map_of(visits: Iterable[Sequence[SeenKeyframe]]) -> LandmarkMap:
     return landmarks
 
 
-def _away(
-    old: LandmarkRecord, after: Sequence[SeenKeyframe], new: Sequence[LandmarkRecord]
-) -> Change | None:
-    """What is said of a landmark of the first visit that the second has not; None: nothing."""
-    kinds = ChangeKind.NOT_LOOKED_AT, ChangeKind.GONE
-    made = _change(kinds, old, after, new)
-    x, y, z = map(float, old.position)
-    return made and replace(made, before=(x, y, z))
-
-
-def _fresh(
-    new: LandmarkRecord, before: Sequence[SeenKeyframe], old: Sequence[LandmarkRecord]
-) -> Change | None:
-    """What is said of a landmark of the second visit that the first has not; None: nothing."""
-    kinds = ChangeKind.NEW_PLACE, ChangeKind.APPEARED
-    made = _change(kinds, new, before, old)
-    x, y, z = map(float, new.position)
-    return made and replace(made, after=(x, y, z))
-
-
 def _change(
-    kinds: tuple[ChangeKind, ChangeKind],
     record: LandmarkRecord,
     others: Sequence[SeenKeyframe],
     own: Sequence[LandmarkRecord],
+    *,
+    is_away: bool,
 ) -> Change | None:
     """A landmark that one visit has; None: it is too unsure, or the other visit saw it too.
 
     Args:
-        kinds: What it is where the other visit did not look at its place, and where it did.
         record: The landmark.
         others: Keyframes of the other visit.
         own: Landmarks of that visit.
+        is_away: Whether the first visit has it.
     """
     if not _counts(record) or any(each.shows_alike(record, own) for each in others):
         return None
@@ -230,13 +214,15 @@ def _change(
         if each.view.pose and math.dist(each.view.pose.position, record.position) <= reach_m
     )
     looks = 0 if record.unsure_m > _UNSURE_M else looks
-    kind = kinds[looks >= _LEAST_LOOKS]
+    kind = (_IF_AWAY if is_away else _IF_NEW)[looks >= _LEAST_LOOKS]
     sure = record.confidence * (1 - 0.5**looks if looks else 1)
     known = [one for one in own if _counts(one)]
     is_elsewhere = any(each.shows_unplaced(record.name, known) for each in others)
     if is_elsewhere and looks >= _LEAST_LOOKS:
         kind, sure = ChangeKind.MOVED, _UNSEEN_SHARE * sure  # where the other end is, is not known
-    return Change(kind, record.name, sure, size_m=record.extent_m, looks=looks)
+    place = as_position(record.position)
+    ends: tuple[Position | None, Position | None] = (place, None) if is_away else (None, place)
+    return Change(kind, record.name, sure, *ends, record.extent_m, looks)
 
 
 def _is_mislaid(record: LandmarkRecord, other: LandmarkRecord) -> bool:
@@ -249,9 +235,7 @@ def _is_mislaid(record: LandmarkRecord, other: LandmarkRecord) -> bool:
     )
 
 
-def _is_towards(
-    ray: NDArray[np.float64], way: NDArray[np.float64], record: LandmarkRecord
-) -> bool:
+def _is_towards(ray: Float64s, way: Float64s, record: LandmarkRecord) -> bool:
     """Whether a direction (3,) is that of a landmark, which lies a way (3,) off [m]."""
     far_m = float(np.linalg.norm(way))
     slack = _SLACK_RAD + math.atan2(record.unsure_m + 0.5 * record.extent_m, far_m)
@@ -301,10 +285,8 @@ def _with_views(
     first, second = change.before or change.after, change.after or change.before
     assert first
     assert second
-    views = (
-        _best_view(first, change.size_m, before),
-        _best_view(second, change.size_m, after),
-    )
+    size_m = change.size_m
+    views = _best_view(first, size_m, before), _best_view(second, size_m, after)
     return replace(change, views=views)
 
 

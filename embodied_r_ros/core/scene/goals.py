@@ -135,14 +135,11 @@ def _named_landmark(answer: Answer, scene_map: SceneMap) -> Landmark:
         if not there:
             msg = f'{label} is gone from where it was'
             raise InputError(msg)
-        return min(there, key=lambda each: _distance_now(each, scene_map.path))
+        now = [point.position for point in scene_map.path[-1:]]
+        return min(there, key=lambda each: [level_m(at, each.position) for at in now])
     known = ', '.join(labels[:8]) or 'nothing'
     msg = f'neither {answer.question!r} nor its answer names a landmark of the map: it has {known}'
     raise InputError(msg)
-
-
-def _distance_now(landmark: Landmark, path: Sequence[PathPoint]) -> float:
-    return level_m(path[-1].position, landmark.position) if path else 0.0
 
 
 def _place_in_front(

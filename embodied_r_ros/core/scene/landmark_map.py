@@ -48,6 +48,7 @@ _MOVES_M = 3.0  # a thing that moved by itself is looked for as far from its new
 _ALIKE = 1.0  # difference of labels up to which a thing elsewhere may be the one that is gone
 _UNSURE_M = 1.0  # of a place, from which on a thing that is not there never was
 
+_Claims = dict[int, LandmarkRecord]  # by id: those of which a delta has a sighting
 _STATE, _MAP = 'state.json', 'MAP.json'
 
 
@@ -216,7 +217,7 @@ class LandmarkMap:
     def _take(self, delta: SemanticDelta, items: Sequence[ItemSighting], sight: Sight) -> None:
         part = self._part
         placed = [one for one in items if one.sighting.is_placed]
-        claimed: dict[int, LandmarkRecord] = {}  # by id
+        claimed: _Claims = {}
         rest: list[ItemSighting] = []
         partners = dict(assign(placed, part.records))
         for row, one in enumerate(placed):
@@ -246,7 +247,7 @@ class LandmarkMap:
         self._tidy_up(claimed)
 
     def _take_rays(
-        self, rays: Sequence[ItemSighting], claimed: dict[int, LandmarkRecord], sight: Sight
+        self, rays: Sequence[ItemSighting], claimed: _Claims, sight: Sight
     ) -> list[ItemSighting]:
         """Let directions support the landmarks that they meet; returns those that meet none."""
         free = [record for record in self._part.records if record.id not in claimed]
@@ -270,11 +271,7 @@ class LandmarkMap:
         record.see(one)
 
     def _take_moved(
-        self,
-        delta: SemanticDelta,
-        rest: list[ItemSighting],
-        claimed: dict[int, LandmarkRecord],
-        sight: Sight,
+        self, delta: SemanticDelta, rest: list[ItemSighting], claimed: _Claims, sight: Sight
     ) -> None:
         """Find the landmarks that are now elsewhere; what is left in `rest` is new."""
         for one in list(rest):
@@ -291,9 +288,7 @@ class LandmarkMap:
                 claimed[record.id] = record
                 rest.remove(one)
 
-    def _cross(
-        self, unplaced: Sequence[ItemSighting], claimed: dict[int, LandmarkRecord], sight: Sight
-    ) -> None:
+    def _cross(self, unplaced: Sequence[ItemSighting], claimed: _Claims, sight: Sight) -> None:
         """Place directions that earlier ones cross, and keep the others for later."""
         part = self._part
         for one in unplaced:
@@ -337,9 +332,7 @@ class LandmarkMap:
         part.records.append(record)
         return record
 
-    def _note_misses(
-        self, claimed: dict[int, LandmarkRecord], sight: Sight, items: Sequence[Item]
-    ) -> None:
+    def _note_misses(self, claimed: _Claims, sight: Sight, items: Sequence[Item]) -> None:
         is_full = len(items) >= self.config.full_delta_items
         sizes_rad = [item.size_rad for item in items if math.isfinite(item.size_rad)]
         smallest = min(sizes_rad, default=0.0) if is_full else 0.0
@@ -356,7 +349,7 @@ class LandmarkMap:
             if shows in {PlaceSight.EMPTY, PlaceSight.OPEN}:
                 record.miss(sight.origin, looks_through=shows is PlaceSight.EMPTY)
 
-    def _tidy_up(self, claimed: dict[int, LandmarkRecord]) -> None:
+    def _tidy_up(self, claimed: _Claims) -> None:
         """Make one of landmarks that turn out to be one, and drop what is least sure."""
         part = self._part
         for record in list(claimed.values()):

@@ -10,13 +10,16 @@ from statistics import median
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.core.scene.sightings import fused_place, LabelParts, Sighting
+from embodied_r_ros.core.types.geometry import as_position
 from embodied_r_ros.core.types.landmarks import Landmark, LandmarkStatus
 from embodied_r_ros.core.types.vocabulary import item_label
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from embodied_r_ros.core.scene.sightings import ItemSighting
-    from numpy.typing import NDArray
+    from embodied_r_ros.core.types.arrays import Float64s
 
 _SIGHTINGS = 12  # that are kept for its place
 _NEWEST = 4  # of these, so that what shifts slowly is followed
@@ -39,8 +42,8 @@ class LandmarkRecord:
     """A landmark, with what its place, name, size and presence rest on."""
 
     id: int
-    position: NDArray[np.float64]  # (3,) [m]
-    covariance: NDArray[np.float64]  # (3, 3) [m²]
+    position: Float64s  # (3,) [m]
+    covariance: Float64s  # (3, 3) [m²]
     sightings: list[Sighting] = field(default_factory=list)  # for its place, oldest first
     names: Counter[str] = field(default_factory=Counter)  # votes
     colours: Counter[str] = field(default_factory=Counter)
@@ -112,12 +115,8 @@ class LandmarkRecord:
         """Take a sighting of it."""
         sighting, label, size = one.sighting, one.label, one.size
         self.observations += 1
-        for votes, word in (
-            (self.names, label.name),
-            (self.colours, label.colour),
-            (self.shapes, label.shape),
-        ):
-            _vote(votes, word)
+        for key, word in zip(_VOTES, (label.name, label.colour, label.shape), strict=True):
+            self._vote(key, [word] if word else [])
         if size:
             sizes = self.most_sizes if sighting.may_be_nearer else self.sizes
             sizes.append([round(float(side), 4) for side in size])
@@ -144,7 +143,7 @@ class LandmarkRecord:
         self.position = one.sighting.position
         self.see(one)
 
-    def miss(self, origin: NDArray[np.float64], *, looks_through: bool) -> None:
+    def miss(self, origin: Float64s, *, looks_through: bool) -> None:
         """Note a keyframe that should show it and does not; it may be gone by that.
 
         Args:
@@ -169,13 +168,7 @@ class LandmarkRecord:
 
     def absorb(self, other: LandmarkRecord) -> None:
         """Take over all of another record of the same thing."""
-        for own, others in (
-            (self.names, other.names),
-            (self.colours, other.colours),
-            (self.shapes, other.shapes),
-        ):
-            own.update(others)
-            _shorten(own)
+        self._take_history(other)
         both = sorted([*self.sightings, *other.sightings], key=lambda s: s.stamp_ns)
         self.sightings = []
         for sighting in both:
@@ -184,10 +177,7 @@ class LandmarkRecord:
         self.most_sizes = [*self.most_sizes, *other.most_sizes][-_SIZES:]
         self.first_seen_ns = min(self.first_seen_ns, other.first_seen_ns)
         self.last_seen_ns = max(self.last_seen_ns, other.last_seen_ns)
-        self.observations += other.observations
-        self.misses_before += other.misses_before
         self.farthest_m = max(self.farthest_m, other.farthest_m)
-        self.confidence_sum += other.confidence_sum
         best = dict(sorted((key, score) for score, key in [*self.keyframes, *other.keyframes]))
         self.keyframes = _best([(score, key) for key, score in best.items()])
         self.apart_from = _union(self.apart_from, other.apart_from)
@@ -196,22 +186,28 @@ class LandmarkRecord:
     def follow(self, older: LandmarkRecord) -> None:
         """Take over the history of a landmark that turns out to have moved here."""
         self.id, self.first_seen_ns = older.id, older.first_seen_ns
-        self.observations += older.observations
-        self.misses_before += older.misses_before
-        self.confidence_sum += older.confidence_sum
-        for own, others in (
-            (self.names, older.names),
-            (self.colours, older.colours),
-            (self.shapes, older.shapes),
-        ):
-            own.update(others)
-            _shorten(own)
+        self._take_history(older)
+
+    def _take_history(self, other: LandmarkRecord) -> None:
+        """Count the sightings of another record as its own, and their votes."""
+        self.observations += other.observations
+        self.misses_before += other.misses_before
+        self.confidence_sum += other.confidence_sum
+        for key in _VOTES:
+            self._vote(key, getattr(other, key))
+
+    def _vote(self, key: str, words: Iterable[str]) -> None:
+        """Add votes; the words with the most votes are kept, and the newest one."""
+        votes: Counter[str] = getattr(self, key)
+        votes.update(words)
+        while len(votes) > _WORDS:
+            del votes[min(list(votes)[:-1], key=lambda word: votes[word])]
 
     def keep_apart(self, other_id: int) -> None:
         """Note that another landmark was seen beside it: they are two."""
         self.apart_from = _union(self.apart_from, [other_id])
 
-    def is_known_from(self, origin: NDArray[np.float64]) -> bool:
+    def is_known_from(self, origin: Float64s) -> bool:
         """Whether it was seen from about there: then nothing that stays hides it from there."""
         near_m = max(_NEAR_M, _NEAR_SHARE * float(np.linalg.norm(origin - self.position)))
         return any(math.dist(one.origin, origin) <= near_m for one in self.sightings)
@@ -223,11 +219,10 @@ class LandmarkRecord:
 
     def landmark(self, factor: float = 1.0) -> Landmark:
         """The landmark as others get it, with lengths times a factor."""
-        x, y, z = (factor * float(value) for value in self.position)
         wide, high = (factor * side for side in self.size or (math.nan, math.nan))
         return Landmark(
             self.name,
-            (x, y, z),
+            as_position(factor * self.position),
             self.id,
             (wide, wide, high) if self.size else None,
             self.first_seen_ns,
@@ -306,18 +301,6 @@ def _median_size(sizes: list[list[float]]) -> tuple[float, float] | None:
         return None
     width, height = (median(side) for side in zip(*sizes, strict=True))
     return width, height
-
-
-def _vote(votes: Counter[str], word: str) -> None:
-    if word:
-        votes[word] += 1
-        _shorten(votes)
-
-
-def _shorten(votes: Counter[str]) -> None:
-    """Keep the words with the most votes, and the newest one."""
-    while len(votes) > _WORDS:
-        del votes[min(list(votes)[:-1], key=lambda word: votes[word])]
 
 
 def _winner(votes: Counter[str], least: float) -> str:

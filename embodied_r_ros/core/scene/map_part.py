@@ -17,7 +17,7 @@ from embodied_r_ros.core.scene.landmark_record import LandmarkRecord
 from embodied_r_ros.core.scene.map_scale import MapScale, relative_scale
 from embodied_r_ros.core.scene.sightings import fused_place, ItemSighting
 from embodied_r_ros.core.types.deltas import Item, ScaleSource
-from embodied_r_ros.core.types.geometry import rays_of_pixels, yaw_pitch_roll
+from embodied_r_ros.core.types.geometry import as_position, rays_of_pixels, yaw_pitch_roll
 from embodied_r_ros.core.types.landmarks import LandmarkStatus, PathPoint
 import numpy as np
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embodied_r_ros.core.scene.sightings import Sighting
+    from embodied_r_ros.core.types.arrays import Float32s, Float64s
     from embodied_r_ros.core.types.geometry import Intrinsics, Pose
-    from numpy.typing import NDArray
 
 # Squared deviation, with what label and size add, up to which a sighting may be of a landmark.
 GATE = 11.0
@@ -150,7 +150,7 @@ def _size_cost(one: tuple[float, float] | None, other: tuple[float, float] | Non
     return _SIZE_COST if ratio > _SIZE_RATIO else 0.0
 
 
-def _squared(off: NDArray[np.float64], covariance: NDArray[np.float64]) -> float:
+def _squared(off: Float64s, covariance: Float64s) -> float:
     return float(off @ np.linalg.solve(covariance, off))
 
 
@@ -165,7 +165,7 @@ _MOST_ALONG = 0.25  # standard deviation of a crossing along its rays, as a shar
 
 def crossing(
     newest: ItemSighting, rays: Sequence[ItemSighting], most_along: float = _MOST_ALONG
-) -> tuple[NDArray[np.float64], list[int]] | None:
+) -> tuple[Float64s, list[int]] | None:
     """Where a ray meets earlier ones of the same thing, and which of them; None: nowhere for sure.
 
     Args:
@@ -179,7 +179,7 @@ def crossing(
         if other.sighting.keyframe_id != newest.sighting.keyframe_id
         and newest.label.difference(other.label) <= 1.0
     ]
-    best: tuple[NDArray[np.float64], list[int]] | None = None
+    best: tuple[Float64s, list[int]] | None = None
     for number in alike:
         place = _nearest_point(newest.sighting, rays[number].sighting)
         if place is None or not meets(newest.sighting, place):
@@ -200,7 +200,7 @@ def crossing(
     return (fused.position, best[1]) if is_sure else None
 
 
-def _nearest_point(one: Sighting, other: Sighting) -> NDArray[np.float64] | None:
+def _nearest_point(one: Sighting, other: Sighting) -> Float64s | None:
     """The point nearest to two rays; None: they are nearly parallel, or it is behind a camera."""
     a, b = np.asarray(one.ray), np.asarray(other.ray)
     cosine = float(a @ b)
@@ -215,7 +215,7 @@ def _nearest_point(one: Sighting, other: Sighting) -> NDArray[np.float64] | None
     return np.asarray((np.asarray(one.origin) + s * a + np.asarray(other.origin) + t * b) / 2)
 
 
-def meets(sighting: Sighting, place: NDArray[np.float64]) -> bool:
+def meets(sighting: Sighting, place: Float64s) -> bool:
     """Tell whether a place lies in the direction of a sighting."""
     to_place = place - sighting.origin
     ahead_m = float(to_place @ np.asarray(sighting.ray))
@@ -257,7 +257,7 @@ class FloorPlan:
         # Heights between which rays end over a cell [m].
         self._ends: dict[tuple[int, int], tuple[float, float]] = {}
 
-    def look(self, pose: Pose, depth: NDArray[np.float32], intrinsics: Intrinsics) -> None:
+    def look(self, pose: Pose, depth: Float32s, intrinsics: Intrinsics) -> None:
         """Take a depth image.
 
         Args:
@@ -341,15 +341,14 @@ def _is_same_place(one: PathPoint, other: PathPoint) -> bool:
     return math.dist(one.position, other.position) < _PATH_M and turn < _PATH_RAD
 
 
-def _cell_of(places: NDArray[np.float64]) -> list[tuple[int, int]]:
+def _cell_of(places: Float64s) -> list[tuple[int, int]]:
     """The cell of each place (N, 2) [m]."""
     return [(x, y) for x, y in np.floor(places / _CELL_M).astype(np.int64).tolist()]
 
 
-def _cells(places: NDArray[np.float64]) -> set[tuple[int, int]]:
+def _cells(places: Float64s) -> set[tuple[int, int]]:
     """Cells of places (N, 2) [m]."""
-    cells = np.unique(np.floor(places / _CELL_M).astype(np.int64), axis=0)
-    return {(int(x), int(y)) for x, y in cells}
+    return set(_cell_of(places))
 
 
 @dataclass
@@ -477,10 +476,7 @@ class MapPart:
         Raises:
             KeyError, TypeError, ValueError: A field is missing or has the wrong type.
         """
-        path = []
-        for stamp_ns, position, yaw_rad in value['path']:
-            x, y, z = (float(number) for number in position)
-            path.append(PathPoint(int(stamp_ns), (x, y, z), float(yaw_rad)))
+        path = [PathPoint(int(ns), as_position(at), float(yaw)) for ns, at, yaw in value['path']]
         plan = FloorPlan()
         plan.restore(value['plan'])
         return cls(

@@ -84,11 +84,7 @@ def route_turns(start: Position, facing: Position, stops: Sequence[Position]) ->
 
 def turn_word(degrees: float) -> str:
     """What a robot does for a turn: 'Turn Left', 'Turn Right', 'Turn Back' or nothing."""
-    if abs(degrees) <= 30:
-        return ''
-    if abs(degrees) >= BACK_DEG:
-        return 'Turn Back'
-    return 'Turn Left' if degrees > 0 else 'Turn Right'
+    return '' if abs(degrees) <= 30 else f'Turn {side_of_turn(degrees).capitalize()}'
 
 
 def off_path_m(path: Sequence[PathPoint], to: Position) -> float:

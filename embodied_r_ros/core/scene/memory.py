@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, groupby
 import math
 import re
 import threading
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.common.untrusted import as_seen
-from embodied_r_ros.core.types.deltas import CANNOT_TELL, compose_actions, DeltaKind, ItemStatus
+from embodied_r_ros.core.types.deltas import compose_actions, ItemStatus
 from embodied_r_ros.core.types.geometry import NS_PER_S
 
 if TYPE_CHECKING:
@@ -70,46 +70,6 @@ class SceneText:
     omitted: int = 0  # deltas that are left out
 
 
-class SceneMemory:
-    """The deltas seen since the last reset, oldest first. Not thread-safe."""
-
-    def __init__(self, config: MemoryConfig) -> None:
-        self._deltas: deque[SemanticDelta] = deque(maxlen=config.max_deltas)
-        self.dropped = 0
-
-    def add(self, delta: SemanticDelta) -> bool:
-        """Remember a delta; a backward jump of the stamps forgets everything before it.
-
-        Returns:
-            True where the memory was forgotten because time jumped backward.
-        """
-        jumped = bool(self._deltas) and self._jumped_back(delta)
-        if jumped:
-            self.reset()
-        if len(self._deltas) == self._deltas.maxlen:
-            self.dropped += 1
-        self._deltas.append(delta)
-        return jumped
-
-    def _jumped_back(self, delta: SemanticDelta) -> bool:
-        # Cameras are not in step, so only a camera's own stamps show a jump.
-        own = next((d for d in reversed(self._deltas) if d.camera == delta.camera), None)
-        return own is not None and delta.stamp_ns < own.stamp_ns
-
-    def reset(self) -> int:
-        """Forget everything and return how many deltas that were."""
-        forgotten = len(self._deltas)
-        self._deltas.clear()
-        return forgotten
-
-    def deltas(self) -> tuple[SemanticDelta, ...]:
-        """Everything remembered, oldest first."""
-        return tuple(self._deltas)
-
-    def __len__(self) -> int:
-        return len(self._deltas)
-
-
 def estimate_tokens(text: str) -> int:
     """Upper estimate of the tokens of a text, for byte-level BPE with single digits (Qwen2).
 
@@ -148,32 +108,29 @@ def scene_text(
     """
     if not deltas:
         return SceneText('')
-    # A name is worth its tokens only where there are several cameras to tell apart.
-    several = len({delta.camera for delta in deltas}) > 1
-    lines = _Lines(deltas, config, several=several)
+    lines = _Lines(deltas, config)
     if lines.all_fit():
         return SceneText('\n'.join(map(lines.text, range(len(deltas)))), tuple(range(len(deltas))))
-    full = _choose(deltas, lines, terms, config)
-    return _with_runs_merged(deltas, lines, full, config, several=several)
+    return lines.with_runs_merged(lines.choose(terms))
 
 
 class _Lines:
     """The line of each delta in full, written when it is wanted: of a long scene few are."""
 
-    def __init__(
-        self, deltas: Sequence[SemanticDelta], config: MemoryConfig, *, several: bool
-    ) -> None:
-        self._deltas, self._config, self._several = deltas, config, several
+    def __init__(self, deltas: Sequence[SemanticDelta], config: MemoryConfig) -> None:
+        self._deltas, self._config = deltas, config
+        # A name is worth its tokens only where there are several cameras to tell apart.
+        self._several = len({delta.camera for delta in deltas}) > 1
         self._costs: dict[int, int] = {}
 
     def text(self, index: int) -> str:
         delta = self._deltas[index]
-        action = CANNOT_TELL if delta.kind is DeltaKind.FAILED else delta.action
+        action = delta.told_action
         text = ' '.join(part for part in (f'{action}.' if action else '', delta.change) if part)
         # One delta may not take the whole prompt, whatever a model wrote.
         text = _cut(as_seen(text), self._config.token_budget * 2)
         camera = f', {as_seen(delta.camera)}' if self._several else ''
-        return f'[{index + 1}] {_seconds(self._deltas, index)} s{camera}: {text}'
+        return f'[{index + 1}] {self._seconds(index)} s{camera}: {text}'
 
     def cost(self, index: int) -> int:
         if index not in self._costs:
@@ -183,6 +140,67 @@ class _Lines:
     def all_fit(self) -> bool:
         sums = accumulate(map(self.cost, range(len(self._deltas))))
         return all(cost <= self._config.token_budget for cost in sums)
+
+    def choose(self, terms: frozenset[str]) -> set[int]:
+        """Deltas that stand in full: the newest, then those about the question; by position."""
+        budget = self._config.token_budget - _MERGED_TOKENS
+        full: set[int] = set()
+        spent = 0
+        for index in reversed(range(len(self._deltas))):
+            if full and spent + self.cost(index) > budget * self._config.recent_share:
+                break
+            full.add(index)
+            spent += self.cost(index)
+        scores = {i: mentions(d, terms) for i, d in enumerate(self._deltas) if i not in full}
+        best = max(scores.values(), default=0)
+        about = [i for i, score in scores.items() if score == best and best > 0]
+        # The first sight and the latest ones say most; each may cut a run in two.
+        for index in [*about[:1], *reversed(about[1:])]:
+            cost = self.cost(index) + _MERGED_TOKENS
+            if spent + cost <= budget:
+                full.add(index)
+                spent += cost
+        return full
+
+    def with_runs_merged(self, full: set[int]) -> SceneText:
+        """The text in which some deltas stand in full, and each run of others as one line."""
+        places = range(len(self._deltas))
+        runs = [list(run) for _, run in groupby(places, lambda i: i if i in full else -1)]
+        texts = [self.text(run[0]) if run[0] in full else self._merged(run) for run in runs]
+        # What is kept fits; only an over-long newest delta can still exceed the budget.
+        omitted = 0
+        while len(texts) > 1 and sum(map(estimate_tokens, texts)) > self._config.token_budget:
+            texts.pop(0)
+            oldest = runs.pop(0)
+            omitted += len(oldest)
+            full -= set(oldest)
+        if omitted:
+            texts.insert(0, f'({omitted} earlier ones are left out)')
+        merged = len(self._deltas) - omitted - len(full)
+        return SceneText('\n'.join(texts), tuple(sorted(full)), merged, omitted)
+
+    def _merged(self, places: Sequence[int]) -> str:
+        """One line for a run: its composed motion, and its labels in order of first sight."""
+        first, last = places[0], places[-1]
+        run = self._deltas[first : last + 1]
+        items = [item for d in run for item in d.items if item.status is not ItemStatus.LEFT]
+        labels = list(dict.fromkeys(item.label for item in items))
+        names = as_seen('; '.join(labels[:_MERGED_ITEMS]))
+        more = f' and {len(labels) - _MERGED_ITEMS} more' if len(labels) > _MERGED_ITEMS else ''
+        head = f'[{first + 1}-{last + 1}] {self._seconds(first)}-{self._seconds(last)} s:'
+        sentence = f'Seen: {names}{more}.' if labels else ''
+        # Cameras of one robot move together, each in its own direction: the motion of one cannot
+        # be added to that of another.
+        motions = []
+        for camera in dict.fromkeys(d.camera for d in run):
+            actions = [d.told_action for d in run if d.camera == camera]
+            action = compose_actions([action for action in actions if action])
+            if action:
+                motions.append(f'{as_seen(camera)}: {action}.' if self._several else f'{action}.')
+        return ' '.join(part for part in (head, *motions, sentence) if part)
+
+    def _seconds(self, index: int) -> str:
+        return f'{(self._deltas[index].stamp_ns - self._deltas[0].stamp_ns) / NS_PER_S:.1f}'
 
 
 def _cut(text: str, limit: int) -> str:
@@ -197,106 +215,11 @@ def _cut(text: str, limit: int) -> str:
     return text
 
 
-def _seconds(deltas: Sequence[SemanticDelta], index: int) -> str:
-    return f'{(deltas[index].stamp_ns - deltas[0].stamp_ns) / NS_PER_S:.1f}'
-
-
-def _choose(
-    deltas: Sequence[SemanticDelta],
-    lines: _Lines,
-    terms: frozenset[str],
-    config: MemoryConfig,
-) -> set[int]:
-    """Positions of the deltas that stand in full: the newest, then those about the question."""
-    budget = config.token_budget - _MERGED_TOKENS
-    full: set[int] = set()
-    spent = 0
-    for index in range(len(deltas) - 1, -1, -1):
-        if full and spent + lines.cost(index) > budget * config.recent_share:
-            break
-        full.add(index)
-        spent += lines.cost(index)
-    scores = {i: mentions(deltas[i], terms) for i in range(len(deltas)) if i not in full}
-    best = max(scores.values(), default=0)
-    about = [i for i, score in scores.items() if score == best and best > 0]
-    # The first sight and the latest ones say most; each may cut a run in two.
-    for index in [*about[:1], *reversed(about[1:])]:
-        cost = lines.cost(index) + _MERGED_TOKENS
-        if spent + cost <= budget:
-            full.add(index)
-            spent += cost
-    return full
-
-
-def _with_runs_merged(
-    deltas: Sequence[SemanticDelta],
-    lines: _Lines,
-    full: set[int],
-    config: MemoryConfig,
-    *,
-    several: bool,
-) -> SceneText:
-    runs: list[list[int]] = []
-    for index in range(len(deltas)):
-        if index not in full and runs and runs[-1][-1] == index - 1 and index - 1 not in full:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    texts = [
-        (
-            lines.text(run[0])
-            if run[0] in full
-            else _merged_line(deltas, run[0], run[-1], several=several)
-        )
-        for run in runs
-    ]
-    # What is kept fits; only an over-long newest delta can still exceed the budget.
-    omitted = 0
-    while len(texts) > 1 and sum(map(estimate_tokens, texts)) > config.token_budget:
-        texts.pop(0)
-        oldest = runs.pop(0)
-        omitted += len(oldest)
-        full -= set(oldest)
-    if omitted:
-        texts.insert(0, f'({omitted} earlier ones are left out)')
-    merged = len(deltas) - omitted - len(full)
-    return SceneText('\n'.join(texts), tuple(sorted(full)), merged, omitted)
-
-
-def _merged_line(deltas: Sequence[SemanticDelta], first: int, last: int, *, several: bool) -> str:
-    """One line for a run: its composed motion, and its labels in order of first sight."""
-    run = deltas[first : last + 1]
-    labels = list(
-        dict.fromkeys(
-            item.label for d in run for item in d.items if item.status is not ItemStatus.LEFT
-        )
-    )
-    names = as_seen('; '.join(labels[:_MERGED_ITEMS]))
-    more = f' and {len(labels) - _MERGED_ITEMS} more' if len(labels) > _MERGED_ITEMS else ''
-    head = f'[{first + 1}-{last + 1}] {_seconds(deltas, first)}-{_seconds(deltas, last)} s:'
-    sentence = f'Seen: {names}{more}.' if labels else ''
-    # Cameras of one robot move together, each in its own direction: the motion of one cannot be
-    # added to that of another.
-    motions = []
-    for camera in dict.fromkeys(d.camera for d in run):
-        actions = [replace_failed(d).action for d in run if d.camera == camera]
-        action = compose_actions([action for action in actions if action])
-        if action:
-            motions.append(f'{as_seen(camera)}: {action}.' if several else f'{action}.')
-    return ' '.join(part for part in (head, *motions, sentence) if part)
-
-
-def replace_failed(delta: SemanticDelta) -> SemanticDelta:
-    """Give a failed delta the motion 'cannot tell', as its row has it."""
-    failed = delta.kind is DeltaKind.FAILED
-    return replace(delta, action=CANNOT_TELL) if failed else delta
-
-
 _OVER = 100  # episodes whose late deltas are known as such
 
 
 class LiveMemory:
-    """A scene memory that belongs to the running episode. Thread-safe.
+    """The newest deltas, oldest first: a memory that belongs to the running episode. Thread-safe.
 
     An episode starts with its mark or with its first delta, whichever comes first, and forgets
     what was before. What then still comes from before it is left out and counted. A delta that
@@ -306,7 +229,7 @@ class LiveMemory:
     def __init__(self, config: MemoryConfig) -> None:
         self.left_out = 0  # deltas that came after their episode had been forgotten
         self.resets = 0
-        self._memory = SceneMemory(config)
+        self._deltas: deque[SemanticDelta] = deque(maxlen=config.max_deltas)  # oldest first
         self._seen: dict[str, tuple[int, int]] = {}  # by camera: keyframe, image that shows it
         self._episode_id = ''
         self._start_ns = 0  # of the running episode; 0: not known
@@ -339,7 +262,10 @@ class LiveMemory:
                 self._stopped_id, self._episode_id = self._episode_id, ''
 
     def add(self, delta: SemanticDelta) -> bool:
-        """Remember a delta; False: it is from before the running episode."""
+        """Remember a delta; False: it is from before the running episode.
+
+        A backward jump of the stamps forgets everything before it.
+        """
         with self._lock:
             if delta.episode_id not in {self._episode_id, self._stopped_id}:
                 if self._is_past(delta):
@@ -348,7 +274,12 @@ class LiveMemory:
                 if delta.episode_id:
                     self._start(delta.episode_id)
                     self._start_ns = delta.stamp_ns
-            self.resets += self._memory.add(delta)
+            # Cameras are not in step, so only a camera's own stamps show a jump of time.
+            own = next((d for d in reversed(self._deltas) if d.camera == delta.camera), None)
+            if own is not None and delta.stamp_ns < own.stamp_ns:
+                self._deltas.clear()
+                self.resets += 1
+            self._deltas.append(delta)
             return True
 
     def confirm(self, camera: str, keyframe_ns: int, image_ns: int) -> None:
@@ -364,7 +295,7 @@ class LiveMemory:
     def deltas(self) -> tuple[SemanticDelta, ...]:
         """Everything remembered, oldest first."""
         with self._lock:
-            deltas = self._memory.deltas()
+            deltas = tuple(self._deltas)
             seen = {(camera, stamps[0]): stamps[1] for camera, stamps in self._seen.items()}
         if not seen:
             return deltas
@@ -392,4 +323,6 @@ class LiveMemory:
     def _forget(self) -> int:
         self.resets += 1
         self._seen.clear()
-        return self._memory.reset()
+        forgotten = len(self._deltas)
+        self._deltas.clear()
+        return forgotten

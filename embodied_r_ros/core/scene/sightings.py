@@ -14,15 +14,15 @@ import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.core.types.deltas import Item, ScaleSource
-from embodied_r_ros.core.types.geometry import vector_of_direction
+from embodied_r_ros.core.types.geometry import as_position, vector_of_direction
 from embodied_r_ros.core.types.vocabulary import class_of, COLOURS, family_of, SHAPES
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from embodied_r_ros.core.types.arrays import Float64s
     from embodied_r_ros.core.types.geometry import Pose, Position
-    from numpy.typing import NDArray
 
 # Standard deviation of a distance: a part [m], and a share of it, by what it rests on.
 _ALONG = {
@@ -109,7 +109,7 @@ class Sighting:
         return self.nearer_m > self.along_m
 
     @cached_property
-    def position(self) -> NDArray[np.float64]:
+    def position(self) -> Float64s:
         """Its place [m]; of one without a distance, that of the camera. Shape (3,)."""
         far = self.distance_m if math.isfinite(self.distance_m) else 0.0
         return np.asarray(self.origin) + far * np.asarray(self.ray)
@@ -123,7 +123,7 @@ class Sighting:
         """The direction alone."""
         return replace(self, distance_m=math.nan, along_m=math.inf, nearer_m=math.inf)
 
-    def covariance(self, distance_m: float) -> NDArray[np.float64]:
+    def covariance(self, distance_m: float) -> Float64s:
         """Covariance of its place, for a thing that is so far [m²]. Shape (3, 3)."""
         across_m = max(_LEAST_ACROSS_M, self.across_rad * distance_m)
         along_m = self.nearer_m if distance_m < self.distance_m else self.along_m
@@ -151,9 +151,7 @@ class Sighting:
             key: unknown[key] if content is None and key in unknown else content
             for key, content in value.items()
         }
-        for key in ('origin', 'ray'):
-            x, y, z = (float(number) for number in fields[key])
-            fields[key] = (x, y, z)
+        fields |= {key: as_position(fields[key]) for key in ('origin', 'ray')}
         return cls(**fields)
 
 
@@ -171,7 +169,7 @@ def sighting_of(item: Item, pose: Pose, stamp_ns: int, keyframe_id: int) -> Sigh
     """An item as seen from a pose of the camera link; None: its direction is not known."""
     if not all(map(math.isfinite, (item.bearing_rad, item.elevation_rad))):
         return None
-    x, y, z = pose.rotation() @ vector_of_direction(item.bearing_rad, item.elevation_rad)
+    ray = pose.rotation() @ vector_of_direction(item.bearing_rad, item.elevation_rad)
     far = item.distance_m
     least, share = _ALONG.get(item.scale, _ALONG[ScaleSource.UNKNOWN])
     along_m = least + share * far if math.isfinite(far) else math.inf
@@ -182,7 +180,7 @@ def sighting_of(item: Item, pose: Pose, stamp_ns: int, keyframe_id: int) -> Sigh
         stamp_ns,
         keyframe_id,
         pose.position,
-        (float(x), float(y), float(z)),
+        as_position(ray),
         far,
         along_m,
         max(along_m, _NEARER_SHARE * far) if may_stand_higher else along_m,
@@ -234,8 +232,8 @@ class ItemSighting:
 class FusedPlace:
     """Where a thing is by several sightings."""
 
-    position: NDArray[np.float64]  # (3,) [m]
-    covariance: NDArray[np.float64]  # (3, 3) [m²]
+    position: Float64s  # (3,) [m]
+    covariance: Float64s  # (3, 3) [m²]
 
 
 _ROUNDS = 5
@@ -244,7 +242,7 @@ _CAUCHY = 1.0  # the same of distances, which are more often quite wrong
 _INDEPENDENT = 4  # sightings of one thing share their errors: more make it no surer
 
 
-def fused_place(sightings: Sequence[Sighting], near: NDArray[np.float64]) -> FusedPlace:
+def fused_place(sightings: Sequence[Sighting], near: Float64s) -> FusedPlace:
     """Put sightings together; those far off count less, so that one mistake does not move it.
 
     Args:
@@ -254,7 +252,7 @@ def fused_place(sightings: Sequence[Sighting], near: NDArray[np.float64]) -> Fus
     bundle = _Bundle(sightings)
     place = near
     along = bundle.near_along
-    across_weights: NDArray[np.float64] = np.ones(len(sightings))
+    across_weights: Float64s = np.ones(len(sightings))
     for number in range(_ROUNDS if len(sightings) > 1 else 1):
         if number:
             along, across_weights = bundle.weights(place)
@@ -282,20 +280,13 @@ class _Bundle:
         self._parallel = self.rays[:, :, None] * self.rays[:, None, :]
         self._across = np.eye(3) - self._parallel
 
-    def information(
-        self,
-        place: NDArray[np.float64],
-        along: NDArray[np.float64],
-        across_weights: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
+    def information(self, place: Float64s, along: Float64s, across_weights: Float64s) -> Float64s:
         """Inverse covariance of each, for a thing at a place [1/m²]. Shape (N, 3, 3)."""
         tight = self._tight(place) * across_weights
         each = self._across * tight[:, None, None] + self._parallel * along[:, None, None]
         return np.asarray(each, np.float64)
 
-    def weights(
-        self, place: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def weights(self, place: Float64s) -> tuple[Float64s, Float64s]:
         """Information along each ray, and weights across, the less the further off a place is."""
         off = place - self.points
         off_along = np.einsum('ni,ni->n', off, self.rays)
@@ -305,6 +296,6 @@ class _Bundle:
         along = along / (1.0 + off_along**2 * along / _CAUCHY**2)
         return np.asarray(along), np.asarray(np.minimum(1.0, _HUBER / deviation))
 
-    def _tight(self, place: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _tight(self, place: Float64s) -> Float64s:
         far = np.linalg.norm(place - self.origins, axis=1)
         return np.asarray(np.maximum(_LEAST_ACROSS_M, self._spread * far) ** -2.0)

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from itertools import chain, pairwise
+from functools import cached_property, partial, wraps
+from inspect import signature
+from itertools import chain, compress, pairwise
 import math
 import re
-from typing import Any, TYPE_CHECKING
+from typing import Any, Concatenate, NoReturn, ParamSpec, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.scene.camera import CameraView
@@ -36,7 +38,12 @@ from embodied_r_ros.core.scene.names import Name, resolve
 from embodied_r_ros.core.scene.sightings import LabelParts
 from embodied_r_ros.core.scene.track import ItemSight, sights_of, Stand, stands_of
 from embodied_r_ros.core.types.deltas import ItemStatus, parse_action, ScaleSource, STATIONARY
-from embodied_r_ros.core.types.geometry import NS_PER_S, wrap_angle_rad, yaw_pitch_roll
+from embodied_r_ros.core.types.geometry import (
+    as_position,
+    NS_PER_S,
+    wrap_angle_rad,
+    yaw_pitch_roll,
+)
 from embodied_r_ros.core.types.landmarks import (
     Landmark,
     LandmarkStatus,
@@ -47,12 +54,13 @@ from embodied_r_ros.core.types.things import other_names, plural, with_article
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from embodied_r_ros.core.types.deltas import SemanticDelta
     from embodied_r_ros.core.types.geometry import Position
     from embodied_r_ros.core.types.landmarks import SceneMap
 
+P = ParamSpec('P')
 ROBOT, START = 'robot', 'start'  # places that are no things
 WAY = 'way'  # where the robot was nearest
 _VIEW_DEG = 60.0  # across: how much a camera of unknown lens is taken to see
@@ -61,7 +69,7 @@ _IN_VIEW_NS = NS_PER_S // 2  # what was seen so long ago is still in view
 _SIDE_WORDS = {
     'ahead': 'ahead of me', 'left': 'to my left', 'right': 'to my right', 'behind': 'behind me',
 }  # fmt: skip
-_SIDES = {'ahead': 0.0, 'left': 90.0, 'right': -90.0, 'behind': 180.0}
+SIDES = {'ahead': 0.0, 'left': 90.0, 'right': -90.0, 'behind': 180.0}
 _HALF_SIDE_DEG = 50.0
 # Of a map of a camera alone: how far directions may be off, and by which factor one thing has to
 # be nearer than another.
@@ -186,11 +194,53 @@ class NotKnownError(Exception):
         self.candidates = tuple(candidates)
 
 
+def _refuse(reason: str, candidates: Sequence[str] = ()) -> NoReturn:
+    raise NotKnownError(reason, candidates)
+
+
 NO_METRES = (
     'nothing gives metres here: there is no depth, odometry or height of the camera, and too few '
     'named things of usual size; directions, and what is nearer, are known'
 )
 NO_TIMES = 'the images have no times, and their rate is not known'
+Compute = Callable[Concatenate['Scene', P], 'Result']
+
+
+def _tool(compute: Compute[P]) -> Compute[P]:
+    """A tool of a scene: where it has no value, its result says why."""
+
+    @wraps(compute)
+    def tool(scene: Scene, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        try:
+            return compute(scene, *args, **kwargs)
+        except NotKnownError as error:
+            given = signature(compute).bind(scene, *args, **kwargs)
+            given.apply_defaults()
+            told = [value for name, value in given.arguments.items() if name not in _UNTOLD]
+            arguments = tuple(each if isinstance(each, str) else ', '.join(each) for each in told)
+            unknown = _unknown(compute.__name__, arguments, str(error))
+            return replace(unknown, candidates=error.candidates)
+
+    return tool
+
+
+def _in_metres(compute: Compute[P]) -> Compute[P]:
+    """A length; where it rests on usual sizes, with how far it may be off by that."""
+
+    @wraps(compute)
+    def length(scene: Scene, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        scene._check_has_metres()
+        result = compute(scene, *args, **kwargs)
+        error = scene.place.scale_error if scene.place else None
+        if error is None or not math.isfinite(result.number):
+            return result
+        text = f'{result.text} Lengths are rough here: they may be off by {100 * error:.0f} %.'
+        return replace(result, text=text, margin=max(result.margin, error * result.number))
+
+    return length
+
+
+_UNTOLD = {'self', 'unit'}  # arguments that results do not name
 _APART_M = 1e-6  # of two places between which there is a direction, at least
 # Properties of a scene that follow from its deltas.
 _COMPUTED = {
@@ -271,17 +321,7 @@ class Scene:
 
     def _check_has_metres(self) -> None:
         if not self.has_metres:
-            raise NotKnownError(NO_METRES)
-
-    def _in_metres(self, compute: Callable[[], Result]) -> Result:
-        """A length; where it rests on usual sizes, with how far it may be off by that."""
-        self._check_has_metres()
-        result = compute()
-        error = self.place.scale_error if self.place else None
-        if error is None or not math.isfinite(result.number):
-            return result
-        text = f'{result.text} Lengths are rough here: they may be off by {100 * error:.0f} %.'
-        return replace(result, text=text, margin=max(result.margin, error * result.number))
+            _refuse(NO_METRES)
 
     @property
     def _has_clock(self) -> bool:
@@ -310,7 +350,7 @@ class Scene:
             return ()
         stands = list(self._stands.values())
         return tuple(
-            PathPoint(each.stamp_ns, _tuple(each.position), yaw_pitch_roll(each.rotation)[0])
+            PathPoint(each.stamp_ns, as_position(each.position), yaw_pitch_roll(each.rotation)[0])
             for each in stands
             if each.parts == stands[-1].parts
         )
@@ -337,8 +377,7 @@ class Scene:
         self.robot  # noqa: B018 - refuses where there is no way
         is_whole = bool(self.place) or len(self.path) == len(self._stands)
         if not is_whole:
-            reason = 'my way since the start is not known in metres'
-            raise NotKnownError(reason)
+            _refuse('my way since the start is not known in metres')
         return self.path[0]
 
     def at_first(self, name: str = '') -> Scene:
@@ -348,8 +387,7 @@ class Scene:
             NotKnownError: Nothing tells what was seen when.
         """
         if not self.deltas:
-            msg = 'I know where things are now, not where they were then'
-            raise NotKnownError(msg)
+            _refuse('I know where things are now, not where they were then')
         then_ns = self.first_ns(name) if name else self.deltas[0].stamp_ns
         deltas = tuple(delta for delta in self.deltas if delta.stamp_ns <= then_ns)
         place = self.place and replace(
@@ -419,7 +457,7 @@ class Scene:
         parts = self._last_stand.parts if self._last_stand else None
         for sight in reversed(group):
             if sight.stand and sight.stand.parts == parts and sight.position is not None:
-                return _tuple(sight.position)
+                return as_position(sight.position)
         return None
 
     @property
@@ -429,7 +467,7 @@ class Scene:
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """All labels, each once."""
-        return tuple(dict.fromkeys(thing.label for thing in self.all_things))
+        return _labels(self.all_things)
 
     @cached_property
     def coverage(self) -> float:
@@ -451,22 +489,19 @@ class Scene:
             NotKnownError: None was seen, or its colour is not known; the message says which.
         """
         if not words.strip():
-            msg = 'no thing was named'
-            raise NotKnownError(msg)
+            _refuse('no thing was named')
         name, things = self._meant(words)
         there = [thing for thing in things if gone or not thing.is_gone]
         if there:
             return name, there
         if things:
             age = self._ago(max(thing.last_ns for thing in things))
-            msg = f'the {things[0].label} is gone: its place was in view without it{age}'
-            raise NotKnownError(msg)
+            _refuse(f'the {things[0].label} is gone: its place was in view without it{age}')
         if name.colour and name.kind:
             plain = resolve(name.kind, self.labels)
             if any(not LabelParts.of(label).colour for label in plain.labels):
-                msg = f'I have seen {with_article(name.kind)}, and do not know its colour'
-                raise NotKnownError(msg)
-        raise NotKnownError(self._not_seen(name.text))
+                _refuse(f'I have seen {with_article(name.kind)}, and do not know its colour')
+        _refuse(self._not_seen(name.text))
 
     def _meant(self, words: str) -> tuple[Name, list[Thing]]:
         if words not in self._named:
@@ -491,7 +526,7 @@ class Scene:
         _, things = self.named(words)
         placed = [thing for thing in things if thing.position is not None]
         if not placed:
-            raise NotKnownError(self._no_place(things[0]))
+            _refuse(self._no_place(things[0]))
         if len(placed) > 1 and self.path:
             at = self.path[-1].position
             placed.sort(key=lambda thing: math.dist(thing.position or at, at))
@@ -541,9 +576,14 @@ class Scene:
         """What shows when things came into view first."""
         ids = tuple(thing.landmark.id for thing in things if thing.landmark)
         stamps = tuple(dict.fromkeys(thing.first_ns for thing in things))
-        shown = [(n, d) for n, d in enumerate(self.deltas, 1) if d.stamp_ns in stamps]
-        keyframes = tuple(delta.to_id for _, delta in shown)
-        return Evidence(ids, keyframes, tuple(number for number, _ in shown), stamps)
+        shown = self._evidence_of_deltas(d.stamp_ns in stamps for d in self.deltas)
+        return replace(shown, landmark_ids=ids, stamps_ns=stamps)
+
+    def _evidence_of_deltas(self, chosen: Iterable[bool]) -> Evidence:
+        """The deltas that are chosen."""
+        shown = list(compress(enumerate(self.deltas, 1), chosen))
+        ids, stamps = ([getattr(d, name) for _, d in shown] for name in ('to_id', 'stamp_ns'))
+        return Evidence((), tuple(ids), tuple(number for number, _ in shown), tuple(stamps))
 
     # The tools. Names may be in a person's words; `robot` and `start` are places as well.
 
@@ -558,28 +598,28 @@ class Scene:
         every = [thing for thing in self.all_things if not thing.is_gone]
         here = [t for t in every if t.last_ns and self.now_ns - t.last_ns <= _HERE_NS]
         chosen = {'now': now, 'here': here}.get(scope, every)
-        if scope in _SIDES:
+        if scope in SIDES:
             return self._on_side(scope, every)
         if not self.deltas and not self.place:
             return _unknown('things', (scope,), 'nothing was seen yet')
         if not chosen:
             where = {'now': ' now', 'here': ' in the last seconds'}.get(scope, '')
             return _unknown('things', (scope,), f'I recognised nothing{where}')
+        labels = _labels(chosen)
         told = [_listed([self._describe(thing) for thing in now], 'In view now') if now else '']
         if scope != 'now':
-            counts = [_counted(label, chosen) for label in _by_count(chosen)]
+            counts = [_counted(label, chosen) for label in labels]
             told.append(_listed(counts, 'Seen in all' if scope == 'all' else 'Just now'))
         text = ' '.join(f'{part}.' for part in told if part)
-        labels = tuple(dict.fromkeys(thing.label for thing in chosen))
         return Result(
             'things', (scope,), labels, text=text, evidence=self._evidence(chosen),
-            facts={'now': tuple(dict.fromkeys(thing.label for thing in now))},
+            facts={'now': _labels(now)},
         )  # fmt: skip
 
     def _on_side(self, side: str, things: Sequence[Thing]) -> Result:
         if not self.path:
             return _unknown('things', (side,), 'I do not know where I am')
-        now, middle = self.path[-1], _SIDES[side]
+        now, middle = self.path[-1], SIDES[side]
         placed = [thing for thing in things if thing.position is not None]
         own = [
             t
@@ -591,7 +631,7 @@ class Scene:
             own += [t for t in things if t.position is None and self._is_in_view(t)]
         if not own:
             return _unknown('things', (side,), f'I know of nothing {_SIDE_WORDS[side]}')
-        labels = tuple(dict.fromkeys(thing.label for thing in own))
+        labels = _labels(own)
         text = f'{side.capitalize()}: {"; ".join(map(self._describe, own))}.'
         return Result('things', (side,), labels, text=text, evidence=self._evidence(own))
 
@@ -631,6 +671,7 @@ class Scene:
             evidence=self._evidence(things), facts=facts,
         )  # fmt: skip
 
+    @_tool
     def where(self, name: str, at: str = ROBOT, facing: str = '') -> Result:
         """In which direction a thing is, and how far away.
 
@@ -639,9 +680,6 @@ class Scene:
             at: From where: 'robot', 'start' or a thing.
             facing: What who stands there looks at; empty: as the robot does or did there.
         """
-        return self._try('where', (name, at, facing), lambda: self._where(name, at, facing))
-
-    def _where(self, name: str, at: str, facing: str) -> Result:
         if at == ROBOT and not facing and name != START:
             direct = self._in_sight(name)
             if direct:
@@ -651,8 +689,7 @@ class Scene:
         target, several, things = self._target(name)
         origin = self.start if at == START else self.robot
         if at not in (ROBOT, START):
-            msg = f'from the {at}, say what you face: directions need a view'
-            raise NotKnownError(msg)
+            _refuse(f'from the {at}, say what you face: directions need a view')
         degrees, metres = bearing_deg(origin, target), math.dist(origin.position, target)
         label = things[0].label if things else 'start'
         age = self._last_seen_text(things[0]) if things else ''
@@ -682,8 +719,7 @@ class Scene:
         target, many, things = self._target(name)
         least_m = min(level_m(a, b), level_m(a, target))
         if least_m < _APART_M:
-            msg = f'{at}, {facing} and {name} are not apart'
-            raise NotKnownError(msg)
+            _refuse(f'{at}, {facing} and {name} are not apart')
         degrees = turn_deg(a, b, target)
         text = f'For who stands at the {at} and faces the {facing}, the {name} is '
         text += f'{_direction(degrees)}.'
@@ -769,6 +805,8 @@ class Scene:
         assert thing.position is not None
         return thing.position, several, [thing]
 
+    @_tool
+    @_in_metres
     def distance(self, a: str, b: str = ROBOT, unit: str = 'm') -> Result:
         """How far two things are apart, by their closest points where both have sizes.
 
@@ -778,10 +816,6 @@ class Scene:
                 it is the distance of middles.
             unit: 'm', 'cm', 'ft', 'in' or 'yd'.
         """
-        compute = partial(self._distance, a, b, unit)
-        return self._try('distance', (a, b), lambda: self._in_metres(compute))
-
-    def _distance(self, a: str, b: str, unit: str) -> Result:
         spread = 0.0  # between closest points and middles, where sizes are rough
         if b == WAY:
             return self._least_distance(a, unit)
@@ -809,23 +843,22 @@ class Scene:
             how = 'by their closest points' if has_sizes else 'by their middles'
             text = f'The {first.label} and the {second.label} are {_length(metres, unit)} apart, '
             text += f'{how}.'
-        margin = max(0.1, 0.05 * metres, self.slack_m, spread)
+        margin = max(0.1, 0.05 * metres, self.slack_m, spread) / UNITS[unit]
         facts = {'distance_m': metres}
         value, evidence = metres / UNITS[unit], self._evidence(things)
-        margin /= UNITS[unit]
         return Result('distance', (a, b), value, unit, text, margin, evidence, several, facts)
 
     def _least_distance(self, name: str, unit: str) -> Result:
         thing, several = self._only(name)
         if not self.path:
-            msg = 'my way is not known'
-            raise NotKnownError(msg)
+            _refuse('my way is not known')
         metres = min(math.dist(point.position, _at(thing)) for point in self.path)
         text = f'At its nearest the {thing.label} was {_length(metres, unit)} away.'
         return Result('distance', (name, WAY), metres / UNITS[unit], unit, text,
                       max(0.1, 0.05 * metres, self.slack_m) / UNITS[unit],
                       self._evidence([thing]), several, {'distance_m': metres})  # fmt: skip
 
+    @_tool
     def beside(self, a: str, b: str) -> Result:
         """On which side of one thing another one is, as the camera saw both.
 
@@ -833,9 +866,6 @@ class Scene:
             a: The thing.
             b: The other one, of which it is on the left or the right.
         """
-        return self._try('beside', (a, b), lambda: self._beside(a, b))
-
-    def _beside(self, a: str, b: str) -> Result:
         (_, ones), (_, others) = self.named(a, gone=True), self.named(b, gone=True)
         bearings = {s.delta_id: s for t in others for s in t.sights}
         both = [
@@ -843,8 +873,7 @@ class Scene:
         ]
         known = [pair for pair in both if all(math.isfinite(s.item.bearing_rad) for s in pair)]
         if len(ones) > 1 or len(others) > 1:
-            msg = f'there are several of the {a if len(ones) > 1 else b}'
-            raise NotKnownError(msg)
+            _refuse(f'there are several of the {a if len(ones) > 1 else b}')
         if known:
             one, other = max(known, key=lambda pair: pair[0].stamp_ns)
             off = math.degrees(one.item.bearing_rad - other.item.bearing_rad)
@@ -852,50 +881,41 @@ class Scene:
             places = [self._target(name)[0] for name in (a, b)]
             own, its = (bearing_deg(self.path[-1], place) for place in places)
             if max(abs(own), abs(its)) > 90:
-                msg = f'the {a} and the {b} were not in view together'
-                raise NotKnownError(msg)
+                _refuse(f'the {a} and the {b} were not in view together')
             off = own - its
         else:
-            msg = f'the {a} and the {b} were not in view together'
-            raise NotKnownError(msg)
+            _refuse(f'the {a} and the {b} were not in view together')
         if abs(off) < _SMALL_TURN_DEG:
-            msg = f'the {a} and the {b} are in one direction'
-            raise NotKnownError(msg)
+            _refuse(f'the {a} and the {b} are in one direction')
         side = 'left' if off > 0 else 'right'
         text = f'The {ones[0].label} is to the {side} of the {others[0].label}, as I saw them.'
         return Result('beside', (a, b), side, '', text, evidence=self._evidence([*ones, *others]),
                       facts={'bearing_deg': math.copysign(90.0, off)})  # fmt: skip
 
+    @_tool
     def raised(self, among: Sequence[str] = ()) -> Result:
         """What stands above the floor, as on a table or a shelf: the highest first.
 
         Args:
             among: The things in question; none: all.
         """
-        return self._try('raised', (', '.join(among),), lambda: self._raised(among))
-
-    def _raised(self, among: Sequence[str]) -> Result:
         named = []
         for word in among:
             self._target(word)  # refuses what has no place
             named += [thing for thing in self.named(word)[1] if thing.position]
         own = named or [t for t in self.all_things if t.position and not t.is_gone]
         if not own:
-            msg = 'no height is known'
-            raise NotKnownError(msg)
+            _refuse('no height is known')
         low = {thing.label: _underside_m(thing) for thing in self.all_things if thing.position}
         is_floor = self.robot.position[2] > _FLOOR_M > min(map(abs, low.values()))
         if not is_floor or min(low.values()) < -_FLOOR_M:
-            msg = 'how high the floor is, is not known'
-            raise NotKnownError(msg)
+            _refuse('how high the floor is, is not known')
         unclear = [t.label for t in named if _FLOOR_M < low[t.label] < _RAISED_M]
         if unclear:
-            msg = f'whether the {unclear[0]} is on the floor is not clear'
-            raise NotKnownError(msg)
+            _refuse(f'whether the {unclear[0]} is on the floor is not clear')
         high = sorted((t for t in own if low[t.label] >= _RAISED_M), key=lambda t: -low[t.label])
         if not (high or among):
-            msg = 'I know of nothing above the floor'
-            raise NotKnownError(msg)
+            _refuse('I know of nothing above the floor')
         heights = [f'the {t.label} {_length(low[t.label], "m")}' for t in high]
         text = f'Above the floor: {"; ".join(heights)}.' if high else 'On the floor: '
         text += '' if high else f'{_joined([f"the {thing.label}" for thing in own])}.'
@@ -904,6 +924,7 @@ class Scene:
         return Result('raised', (', '.join(among),), value, '', text,
                       evidence=self._evidence(own), facts=facts)  # fmt: skip
 
+    @_tool
     def happened(self, what: str = 'all', name: str = '') -> Result:
         """What happened before the camera: what moved by itself, came or went while it stood.
 
@@ -911,12 +932,8 @@ class Scene:
             what: 'all', 'moved', 'new' or 'gone'.
             name: The thing in question; empty: any.
         """
-        return self._try('happened', (what, name), lambda: self._happened(what, name))
-
-    def _happened(self, what: str, name: str) -> Result:
         if len(self.deltas) < 2:
-            msg = 'I have not looked for long enough'
-            raise NotKnownError(msg)
+            _refuse('I have not looked for long enough')
         meant = {thing.label for thing in self.named(name, gone=True)[1]} if name else set()
         wanted = {s: word for s, word in _EVENTS.items() if what in {'all', word}}
         told: list[tuple[int, SemanticDelta, str, str]] = []
@@ -967,12 +984,12 @@ class Scene:
         ]
         if not pairs:
             missing = next((t for t in (*ones, *others) if t.position is None), None)
-            reason = self._no_place(missing) if missing else f'{a} and {b} are one and the same'
-            raise NotKnownError(reason)
+            _refuse(self._no_place(missing) if missing else f'{a} and {b} are one and the same')
         _, i, j = min(pairs)
         several = [t.label for those in (ones, others) if len(those) > 1 for t in those]
         return ones[i], others[j], tuple(several)
 
+    @_tool
     def nearest(self, to: str = ROBOT, among: Sequence[str] = (), farthest: str = '') -> Result:
         """Which thing is the nearest to another one, or the farthest from it.
 
@@ -981,8 +998,30 @@ class Scene:
             among: The things that are compared; none: all others.
             farthest: 'yes': the farthest instead.
         """
-        arguments = (to, ', '.join(among), farthest)
-        return self._try('nearest', arguments, lambda: self._nearest(to, among, bool(farthest)))
+        gaps = self.gaps(to, among)
+        names = list(reversed(gaps)) if farthest else list(gaps)
+        first = names[0]
+        word, end = ('farthest', 'from') if farthest else ('nearest', 'to')
+        whom = {ROBOT: 'me', START: 'the start'}.get(to, f'the {to}')
+        text = f'The {first} is the {word} {end} {whom}'
+        if self.has_metres:
+            text += f', at {gaps[first]:.1f} m'
+            text += f'; then the {names[1]}, at {gaps[names[1]]:.1f} m' if names[1:] else ''
+            is_clear = not names[1:] or _is_clear(gaps[first], gaps[names[1]], self.slack_m)
+        else:
+            ratio = gaps[names[1]] / max(1e-9, gaps[first]) if names[1:] else math.inf
+            ratio = 1 / max(1e-9, ratio) if farthest and names[1:] else ratio
+            is_clear = ratio >= _RELATIVE_CLEAR
+            text += f'; the {names[1]} is {_times(ratio)} as far' if names[1:] else ''
+            # How near the nearest is, in metres, is not known.
+            gaps = dict.fromkeys(gaps, math.inf)
+        is_tie = not is_clear
+        things = [t for name in names[:2] for t in self.named(name)[1][:1]]
+        return Result(
+            'nearest', (to, ', '.join(among), 'yes' if farthest else ''), first, '', f'{text}.',
+            evidence=self._evidence(things), candidates=tuple(names[:2]) if is_tie else (),
+            facts={'gaps_m': gaps, 'names': tuple(names[:2]), 'is_tie': is_tie},
+        )  # fmt: skip
 
     def gaps(
         self, to: str, among: Sequence[str] = (), *, from_above: bool = False
@@ -1021,7 +1060,7 @@ class Scene:
                 things = self.named(name, gone=gone)[1]
                 placed = [t for t in things if t.position is not None]
                 if not placed:
-                    raise NotKnownError(self._no_place(things[0]))
+                    _refuse(self._no_place(things[0]))
                 groups[name] = placed
             return groups
         own = set() if to in (ROBOT, START) else set(self.named(to)[0].labels)
@@ -1030,36 +1069,11 @@ class Scene:
             if thing.label not in own and thing.position is not None and is_there:
                 groups.setdefault(thing.label, []).append(thing)
         if not groups:
-            msg = 'nothing else has a place that is known'
-            raise NotKnownError(msg)
+            _refuse('nothing else has a place that is known')
         return groups
 
-    def _nearest(self, to: str, among: Sequence[str], farthest: bool) -> Result:
-        gaps = self.gaps(to, among)
-        names = list(reversed(gaps)) if farthest else list(gaps)
-        first = names[0]
-        word, end = ('farthest', 'from') if farthest else ('nearest', 'to')
-        whom = {ROBOT: 'me', START: 'the start'}.get(to, f'the {to}')
-        text = f'The {first} is the {word} {end} {whom}'
-        if self.has_metres:
-            text += f', at {gaps[first]:.1f} m'
-            text += f'; then the {names[1]}, at {gaps[names[1]]:.1f} m' if names[1:] else ''
-            is_clear = not names[1:] or _is_clear(gaps[first], gaps[names[1]], self.slack_m)
-        else:
-            ratio = gaps[names[1]] / max(1e-9, gaps[first]) if names[1:] else math.inf
-            ratio = 1 / max(1e-9, ratio) if farthest and names[1:] else ratio
-            is_clear = ratio >= _RELATIVE_CLEAR
-            text += f'; the {names[1]} is {_times(ratio)} as far' if names[1:] else ''
-            # How near the nearest is, in metres, is not known.
-            gaps = dict.fromkeys(gaps, math.inf)
-        is_tie = not is_clear
-        things = [t for name in names[:2] for t in self.named(name)[1][:1]]
-        return Result(
-            'nearest', (to, ', '.join(among), 'yes' if farthest else ''), first, '', f'{text}.',
-            evidence=self._evidence(things), candidates=tuple(names[:2]) if is_tie else (),
-            facts={'gaps_m': gaps, 'names': tuple(names[:2]), 'is_tie': is_tie},
-        )  # fmt: skip
-
+    @_tool
+    @_in_metres
     def size(self, name: str, dimension: str = 'longest', unit: str = 'cm') -> Result:
         """How large a thing is.
 
@@ -1068,15 +1082,10 @@ class Scene:
             dimension: 'longest', 'height', 'width' (the larger level extent) or 'depth'.
             unit: 'cm', 'm', 'ft' or 'in'.
         """
-        compute = partial(self._size, name, dimension, unit)
-        return self._try('size', (name, dimension), lambda: self._in_metres(compute))
-
-    def _size(self, name: str, dimension: str, unit: str) -> Result:
         _, things = self.named(name)
         sized = [thing for thing in things if thing.size]
         if not sized:
-            msg = f'the size of the {things[0].label} is not known'
-            raise NotKnownError(msg)
+            _refuse(f'the size of the {things[0].label} is not known')
         x, y, z = sized[0].size or (0.0, 0.0, 0.0)
         extents = {'longest': max(x, y, z), 'height': z, 'width': max(x, y), 'depth': min(x, y)}
         metres = extents[dimension]
@@ -1102,6 +1111,7 @@ class Scene:
         return Result('floor_area', (), value, f'{unit}2', text, 0.1 * value,
                       facts={'area_m2': area})  # fmt: skip
 
+    @_tool
     def seen(self, name: str, sight: str = 'last') -> Result:
         """When a thing was seen: seconds ago, and how often.
 
@@ -1109,14 +1119,10 @@ class Scene:
             name: The thing.
             sight: 'first' or 'last'.
         """
-        return self._try('seen', (name, sight), lambda: self._seen(name, sight))
-
-    def _seen(self, name: str, sight: str) -> Result:
         _, things = self.named(name, gone=True)
         dated = [thing for thing in things if thing.is_dated]
         if not dated:
-            msg = f'when the {things[0].label} was seen is not known'
-            raise NotKnownError(msg)
+            _refuse(f'when the {things[0].label} was seen is not known')
         stamp_ns = (
             max(thing.last_ns for thing in dated)
             if sight == 'last'
@@ -1147,31 +1153,16 @@ class Scene:
         stamps += [thing.first_ns for thing in self.all_things if thing.is_dated]
         return min(stamps, default=0)
 
+    @_tool
     def order(self, among: Sequence[str] = ()) -> Result:
         """In which order things came into view first.
 
         Args:
             among: The things; none: all that were seen.
         """
-        return self._try('order', (', '.join(among),), lambda: self._order(among))
-
-    def first_ns(self, name: str) -> int:
-        """When the first thing of a name came into view [ns].
-
-        Raises:
-            NotKnownError: It was not seen, or when is not known.
-        """
-        _, things = self.named(name, gone=True)
-        if not all(thing.is_dated for thing in things):
-            msg = f'when the {things[0].label} was first seen is not known'
-            raise NotKnownError(msg)
-        return min(thing.first_ns for thing in things)
-
-    def _order(self, among: Sequence[str]) -> Result:
         names = list(among) or list(self.labels)
         if not names:
-            msg = 'nothing was seen yet'
-            raise NotKnownError(msg)
+            _refuse('nothing was seen yet')
         stamps = {name: self.first_ns(name) for name in names}
         ordered = tuple(sorted(stamps, key=stamps.__getitem__))
         began = self._began_ns
@@ -1188,6 +1179,18 @@ class Scene:
                       evidence=self._evidence_of_first(things),
                       facts={'stamps_ns': stamps, 'together': together})  # fmt: skip
 
+    def first_ns(self, name: str) -> int:
+        """When the first thing of a name came into view [ns].
+
+        Raises:
+            NotKnownError: It was not seen, or when is not known.
+        """
+        _, things = self.named(name, gone=True)
+        if not all(thing.is_dated for thing in things):
+            _refuse(f'when the {things[0].label} was first seen is not known')
+        return min(thing.first_ns for thing in things)
+
+    @_tool
     def motion(self, what: str = 'turn', since: str = '', unit: str = 'm') -> Result:
         """How the camera moved.
 
@@ -1198,19 +1201,23 @@ class Scene:
             unit: Of lengths: 'm', 'cm', 'ft' or 'yd'.
         """
         tools: dict[str, Callable[[int], Result]] = {
-            'turn': self._turn,
-            'way': lambda since_ns: self._in_metres(partial(self._way, since_ns)),
-            'displacement': lambda since_ns: self._in_metres(
-                partial(self._displacement, since_ns)
-            ),
+            'turn': self._turn, 'way': self._way, 'displacement': self._displacement,
             'height': self._height, 'now': self._moves_now,
             'any': partial(self._moves_now, ever=True),
         }  # fmt: skip
-        result = self._try('motion', (what, since), lambda: tools[what](self._since(since)))
+        result = tools[what](self.first_ns(since) if since else 0)
         return _in_unit(result, unit) if result.unit == 'm' else result
 
-    def _since(self, name: str) -> int:
-        return self.first_ns(name) if name else 0
+    def _path_since(self, since_ns: int, lacking: str) -> list[PathPoint]:
+        """The way from a time on.
+
+        Raises:
+            NotKnownError: With what is lacking: it has no two points.
+        """
+        points = [point for point in self.path if point.stamp_ns >= since_ns]
+        if len(points) < 2:
+            _refuse(lacking)
+        return points
 
     def _legs(self, since_ns: int) -> list[tuple[int, float, float, float]]:
         """Stamp, turn so far, left turn so far [rad] and way so far [m], from a time on.
@@ -1222,10 +1229,7 @@ class Scene:
             stands = [s for s in self._stands.values() if s.stamp_ns >= since_ns]
             if len(stands) > 1:
                 return [(s.stamp_ns, s.turned_rad, s.left_rad, s.way_m) for s in stands]
-        points = [point for point in self.path if point.stamp_ns >= since_ns]
-        if len(points) < 2:
-            msg = 'my motion is not known: only one view was taken'
-            raise NotKnownError(msg)
+        points = self._path_since(since_ns, 'my motion is not known: only one view was taken')
         legs = [(points[0].stamp_ns, 0.0, 0.0, 0.0)]
         for before, after in pairwise(points):
             turn = wrap_angle_rad(after.yaw_rad - before.yaw_rad)
@@ -1235,10 +1239,8 @@ class Scene:
         return legs
 
     def _span(self, since_ns: int) -> Evidence:
-        numbers = [i + 1 for i, d in enumerate(self.deltas) if d.stamp_ns >= since_ns]
-        ids = [d.to_id for d in self.deltas if d.stamp_ns >= since_ns]
-        stamps = [d.stamp_ns for d in self.deltas if d.stamp_ns >= since_ns]
-        return Evidence((), tuple(ids), tuple(numbers), tuple(stamps[:1] + stamps[-1:]))
+        shown = self._evidence_of_deltas(d.stamp_ns >= since_ns for d in self.deltas)
+        return replace(shown, stamps_ns=shown.stamps_ns[:1] + shown.stamps_ns[-1:])
 
     def _turn(self, since_ns: int) -> Result:
         legs = self._legs(since_ns)
@@ -1250,7 +1252,7 @@ class Scene:
         missing = f'{unknown} of {len(stands) - 1} motions between keyframes are not known'
         least = _TURN_DEG if min(left, right) < _SMALL_TURN_DEG else 3 * _TURN_DEG
         if unknown > _MOST_UNKNOWN * len(stands) or (unknown and abs(net) < least):
-            raise NotKnownError(missing)
+            _refuse(missing)
         if max(left, right) < 2.5:
             text = 'I did not turn.'
         elif abs(net) < _TURN_DEG:
@@ -1280,9 +1282,9 @@ class Scene:
         of_path = [point for point in self.path if point.stamp_ns >= since_ns]
         self._check_has_metres()
         if len({s.parts for s in stands}) > 1 and (not self.place or len(of_path) < 2):
-            msg = 'how far I moved is not known: nothing gives the metres of my motion'
-            raise NotKnownError(msg)
+            _refuse('how far I moved is not known: nothing gives the metres of my motion')
 
+    @_in_metres
     def _way(self, since_ns: int) -> Result:
         self._check_metres(since_ns)
         legs = self._legs(since_ns)
@@ -1291,22 +1293,15 @@ class Scene:
         return Result('motion', ('way', ''), metres, 'm', text, max(0.2, 0.1 * metres),
                       self._span(since_ns), facts={'distance_m': metres})  # fmt: skip
 
+    @_in_metres
     def _displacement(self, since_ns: int) -> Result:
         self._check_metres(since_ns)
-        points = [point for point in self.path if point.stamp_ns >= since_ns]
-        if len(points) < 2:
-            msg = 'where I am from the start is not known'
-            raise NotKnownError(msg)
+        points = self._path_since(since_ns, 'where I am from the start is not known')
         first, last = points[0], points[-1]
         metres = level_m(first.position, last.position)
         degrees = bearing_deg(first, last.position) if metres > 1e-6 else 0.0
-        words = {'right here': metres < 0.3}
-        side = next((word for word, holds in words.items() if holds), '')
-        text = (
-            f'I am {metres:.1f} m from where I began'
-            + (f', {_from_start(degrees)}' if not side else '')
-            + '.'
-        )
+        side = '' if metres < 0.3 else f', {_from_start(degrees)}'
+        text = f'I am {metres:.1f} m from where I began{side}.'
         facts = {'distance_m': metres, 'bearing_deg': degrees}
         return Result('motion', ('displacement', ''), metres, 'm', text, max(0.2, 0.1 * metres),
                       self._span(since_ns), facts=facts)  # fmt: skip
@@ -1338,10 +1333,7 @@ class Scene:
             if by_moves is None:
                 raise
             return by_moves
-        points = [point for point in self.path if point.stamp_ns >= since_ns]
-        if len(points) < 2:
-            msg = 'my height is not known'
-            raise NotKnownError(msg)
+        points = self._path_since(since_ns, 'my height is not known')
         rise = points[-1].position[2] - points[0].position[2]
         level = abs(rise) < _MOVE_M
         word = (
@@ -1359,20 +1351,16 @@ class Scene:
         last = next((s for s in reversed(known) if s.is_moving), None) if ever else None
         last = last or (known[-1] if known else None)
         if last is None or (ever and not last.is_moving and len(known) < len(stands) - 1):
-            msg = 'whether I moved is not known'
-            raise NotKnownError(msg)
+            _refuse('whether I moved is not known')
         moved = sum(bool(s.is_moving) for s in known)
         if ever and 0 < moved * _FEW_MOVES < len(known):
-            msg = f'whether I moved is not clear: in {len(known) - moved} of {len(known)} motions '
-            msg += 'I stood still'
-            raise NotKnownError(msg)
+            stood = f'in {len(known) - moved} of {len(known)} motions I stood still'
+            _refuse(f'whether I moved is not clear: {stood}')
         action = self.deltas[last.index].action
         seen = f' [{last.index + 1}]: {action}' if action else ''
         when = 'On the way I' if ever else 'At last I'
         text = f'{when} {"moved" if last.is_moving else "did not move"}{seen}.'
-        evidence = Evidence(
-            (), (self.deltas[last.index].to_id,), (last.index + 1,), (last.stamp_ns,)
-        )
+        evidence = self._evidence_of_deltas(n == last.index for n in range(len(self.deltas)))
         arguments = ('any' if ever else 'now', '')
         return Result('motion', arguments, last.is_moving, '', text, evidence=evidence)
 
@@ -1425,33 +1413,30 @@ class Scene:
             facts=facts if side is None or not which else {**facts, 'bearing_deg': side},
         )
 
+    @_tool
     def colour(self, name: str) -> Result:
         """The colour of a thing, where its label tells it.
 
         Args:
             name: The thing, such as 'flat object'.
         """
-        return self._try('colour', (name,), lambda: self._colour(name))
-
-    def _colour(self, name: str) -> Result:
         _, things = self.named(name, gone=True)
         colours = {LabelParts.of(thing.label).colour for thing in things}
         if len(colours) != 1 or colours == {''}:
-            several = tuple(dict.fromkeys(thing.label for thing in things))
-            msg = f'the colour of the {name} is not known: I have seen {_joined(several)}'
-            raise NotKnownError(msg, several)
+            several = _labels(things)
+            _refuse(
+                f'the colour of the {name} is not known: I have seen {_joined(several)}', several
+            )
         text = f'The {things[0].label} is {colours.copy().pop()}.'
         return Result('colour', (name,), colours.pop(), text=text, evidence=self._evidence(things))
 
+    @_tool
     def visited(self, among: Sequence[str] = ()) -> Result:
         """Which things the way led to, in this order.
 
         Args:
             among: The things; none: all.
         """
-        return self._try('visited', (', '.join(among),), lambda: self._visited(among))
-
-    def _visited(self, among: Sequence[str]) -> Result:
         self.robot  # noqa: B018 - refuses where there is no way
         self._check_has_metres()
         names = list(among) or list(self.labels)
@@ -1474,6 +1459,7 @@ class Scene:
                       evidence=self._evidence(things),
                       facts={'off_m': off_m, 'stamps_ns': stamps})  # fmt: skip
 
+    @_tool
     def way_to(
         self, goal: str, start: str = '', facing: str = '', via: Sequence[str] = ()
     ) -> Result:
@@ -1485,10 +1471,6 @@ class Scene:
             facing: With `start`, what is faced there.
             via: Things on the way, in order.
         """
-        arguments = (goal, start, facing, ', '.join(via))
-        return self._try('way_to', arguments, lambda: self._way_to(goal, start, facing, via))
-
-    def _way_to(self, goal: str, start: str, facing: str, via: Sequence[str]) -> Result:
         stops, things = [], []
         for name in (*via, goal):
             place, _, found = self._target(name)
@@ -1498,8 +1480,7 @@ class Scene:
             (at, _, first), (ahead, _, faced) = self._target(start), self._target(facing)
             things += [*first, *faced]
             if level_m(at, ahead) < _APART_M:
-                msg = f'who stands at the {start} and faces the {facing} may look any way'
-                raise NotKnownError(msg)
+                _refuse(f'who stands at the {start} and faces the {facing} may look any way')
         else:
             pose = self.robot
             at = pose.position
@@ -1527,12 +1508,6 @@ class Scene:
             facts = {key: facts[key] for key in ('turns_deg', 'bearing_deg', 'slacks_deg')}
         return Result('way_to', (goal, start, facing, ', '.join(via)), turns[0], 'deg', text, 5.0,
                       self._evidence(things), facts=facts)  # fmt: skip
-
-    def _try(self, tool: str, arguments: tuple[str, ...], compute: Callable[[], Result]) -> Result:
-        try:
-            return compute()
-        except NotKnownError as error:
-            return replace(_unknown(tool, arguments, str(error)), candidates=error.candidates)
 
 
 def _unknown(tool: str, arguments: tuple[str, ...], reason: str) -> Result:
@@ -1582,11 +1557,6 @@ def _is_of_views(landmark: Landmark) -> bool:
     """Whether a size is of views alone, by which a thing is as long as it is wide."""
     size = landmark.size
     return bool(landmark.keyframe_ids) and size is not None and size[0] == size[1]
-
-
-def _tuple(vector: Any) -> Position:
-    x, y, z = (float(value) for value in vector)
-    return x, y, z
 
 
 def _at(thing: Thing) -> Position:
@@ -1683,8 +1653,9 @@ def _number_of(label: str, things: Sequence[Thing]) -> str:
     return f'{count} {label if count == 1 else plural(label)}'
 
 
-def _by_count(things: Sequence[Thing]) -> list[str]:
-    return list(dict.fromkeys(thing.label for thing in things))
+def _labels(things: Iterable[Thing]) -> tuple[str, ...]:
+    """The labels of things, each once."""
+    return tuple(dict.fromkeys(thing.label for thing in things))
 
 
 def _counted(label: str, things: Sequence[Thing]) -> str:

@@ -20,8 +20,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from embodied_r_ros.core.types.arrays import Float64s
     from embodied_r_ros.core.types.deltas import Item, SemanticDelta
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Stand:
 
     index: int  # of the delta
     stamp_ns: int
-    rotation: NDArray[np.float64]  # of the body. Shape (3, 3)
-    position: NDArray[np.float64]  # [m]. Shape (3,)
+    rotation: Float64s  # of the body. Shape (3, 3)
+    position: Float64s  # [m]. Shape (3,)
     turned_rad: float  # sum of the turns up to here, positive left, not wrapped
     left_rad: float  # sum of those to the left
     way_m: float  # length of the way up to here
@@ -56,12 +56,12 @@ class ItemSight:
     number: int  # of the delta as prompts count it, from 1
 
     @property
-    def position(self) -> NDArray[np.float64] | None:
+    def position(self) -> Float64s | None:
         """Its middle in the axes of the way [m]. Shape (3,); None: not known."""
         own = self.item.position
         if own is None or self.stand is None:
             return None
-        place: NDArray[np.float64] = self.stand.position + self.stand.rotation @ np.array(own)
+        place: Float64s = self.stand.position + self.stand.rotation @ np.array(own)
         return place
 
 
@@ -87,10 +87,6 @@ def stands_of(deltas: Sequence[SemanticDelta]) -> dict[int, Stand]:
     return stands
 
 
-def _first(index: int, delta: SemanticDelta) -> Stand:
-    return Stand(index, delta.stamp_ns, np.eye(3), np.zeros(3), 0.0, 0.0, 0.0)
-
-
 _STILL_M, _STILL_RAD = 0.05, math.radians(2.5)
 
 
@@ -110,7 +106,7 @@ def _of_pose(index: int, delta: SemanticDelta, last: Stand | None) -> Stand:
 
 def _of_motion(index: int, delta: SemanticDelta, last: Stand | None) -> Stand:
     if last is None:
-        return _first(index, delta)
+        return Stand(index, delta.stamp_ns, np.eye(3), np.zeros(3), 0.0, 0.0, 0.0)
     turn, move = _motion_of(delta)
     rotation = np.eye(3) if turn is None else turn
     offset = np.zeros(3) if move is None else move
@@ -127,9 +123,7 @@ def _of_motion(index: int, delta: SemanticDelta, last: Stand | None) -> Stand:
     )  # fmt: skip
 
 
-def _motion_of(
-    delta: SemanticDelta,
-) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
+def _motion_of(delta: SemanticDelta) -> tuple[Float64s | None, Float64s | None]:
     """Rotation (3, 3) and move (3,) [m] of a delta; None: not known, or without metres."""
     motion = delta.motion
     if delta.kind is DeltaKind.FAILED:

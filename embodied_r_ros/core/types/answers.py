@@ -251,13 +251,9 @@ class KeypointProposal:
             position: Where to go [m].
             fields: Others of the proposal, in place of what follows from the answer.
         """
-        of_answer: dict[str, Any] = {
-            'confidence': answer.confidence,
-            'think': answer.think,
-            'observation_stamp_ns': answer.observation_stamp_ns,
-            'observation_age_ns': answer.observation_age_ns,
-            'freshness': answer.freshness,
-            'model': answer.model,
-            'episode_id': answer.episode_id,
-        }
+        names = (
+            'confidence', 'think', 'observation_stamp_ns', 'observation_age_ns', 'freshness',
+            'model', 'episode_id',
+        )  # fmt: skip
+        of_answer: dict[str, Any] = {name: getattr(answer, name) for name in names}
         return cls(answer.id, task, frame_id, position, **{**of_answer, **fields})

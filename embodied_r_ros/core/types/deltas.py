@@ -11,6 +11,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.types.geometry import (
+    as_position,
     rotation_from_ypr,
     vector_of_direction,
     yaw_pitch_roll,
@@ -21,8 +22,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from embodied_r_ros.core.types.arrays import Float64s
     from embodied_r_ros.core.types.geometry import Pose
-    from numpy.typing import NDArray
 
 NAN = math.nan
 Box = tuple[float, float, float, float]
@@ -102,8 +103,7 @@ class Motion:
     def way(self) -> tuple[float, float, float]:
         """The translation [m], or where there are no metres its direction, of length 1 or 0."""
         length = 1.0 if self.is_metric else math.hypot(*self.translation) or 1.0
-        x, y, z = (value / length for value in self.translation)
-        return x, y, z
+        return as_position(value / length for value in self.translation)
 
 
 # Of a camera that stands, whatever its lens.
@@ -146,16 +146,14 @@ class Item:
         """The middle in the axes of the camera link [m]; None: distance or direction unknown."""
         if not all(map(math.isfinite, (self.bearing_rad, self.elevation_rad, self.distance_m))):
             return None
-        x, y, z = self.distance_m * vector_of_direction(self.bearing_rad, self.elevation_rad)
-        return float(x), float(y), float(z)
+        return as_position(
+            self.distance_m * vector_of_direction(self.bearing_rad, self.elevation_rad)
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; unknown numbers are left out, known ones rounded to 0.0001."""
-        numbers = {
-            name: round(value, 4)
-            for name in ('bearing_rad', 'elevation_rad', 'size_rad', 'distance_m', 'confidence')
-            if math.isfinite(value := getattr(self, name))
-        }
+        names = ('bearing_rad', 'elevation_rad', 'size_rad', 'distance_m', 'confidence')
+        numbers = _figures(self, names)
         # As precise as the message: shares such as 1/160 round to either side otherwise.
         edges = [round(float(np.float32(edge)), 4) for edge in self.box or ()]
         box = {'box': edges} if edges else {}
@@ -211,17 +209,21 @@ class SemanticDelta:
     # Stamp of the newest image that shows the same, live; 0: none. It is not recorded.
     seen_ns: int = 0
 
+    @property
+    def told_action(self) -> str:
+        """The action as it is told: of a failed delta the motion 'cannot tell'."""
+        return CANNOT_TELL if self.kind is DeltaKind.FAILED else self.action
+
     def to_row(self, *, with_camera: bool = False) -> dict[str, Any]:
         """The part that the reasoner reads, as plain JSON values (the `deltas` of a row).
 
         A failed delta keeps its place, with a motion that cannot be told and nothing seen. The
         camera is told where there are several to tell apart (`row_deltas`).
         """
-        failed = self.kind is DeltaKind.FAILED
         return {
             'stamp_ns': self.stamp_ns,
             **({'camera': self.camera} if with_camera else {}),
-            'action': CANNOT_TELL if failed else self.action,
+            'action': self.told_action,
             'change': self.change,
             'items': [item.to_json() for item in self.items],
         }
@@ -275,14 +277,16 @@ def _with_position(item: Item) -> dict[str, Any]:
 
 
 def _motion_to_json(motion: Motion) -> dict[str, Any]:
-    figures = {
-        name: round(value, 4)
-        for name in ('yaw_rad', 'pitch_rad', 'roll_rad', 'confidence')
-        if math.isfinite(value := getattr(motion, name))
-    }
+    figures = _figures(motion, ('yaw_rad', 'pitch_rad', 'roll_rad', 'confidence'))
     if all(math.isfinite(value) for value in motion.translation):
         figures['translation'] = [round(value, 4) for value in motion.translation]
     return {'source': motion.source.name, 'is_metric': motion.is_metric, **figures}
+
+
+def _figures(value: Item | Motion, names: Sequence[str]) -> dict[str, Any]:
+    """The fields of some names that are known, rounded to 0.0001."""
+    numbers = {name: getattr(value, name) for name in names}
+    return {name: round(number, 4) for name, number in numbers.items() if math.isfinite(number)}
 
 
 def row_deltas(deltas: Sequence[SemanticDelta]) -> tuple[dict[str, Any], ...]:
@@ -296,13 +300,12 @@ NOTHING_SEEN = 'No object stands out.'
 ANGLE_STEP_DEG = 5  # text gives angles in steps of this
 _MIN_MOVE_M = 0.05  # shorter metric moves are not worth a word
 _MIN_SHARE = 0.4  # share of a unit direction that an axis needs to be named
-# (axis of the translation, word for positive, word for negative), REP 103
-_MOVES = ((0, 'forward', 'backward'), (1, 'left', 'right'), (2, 'up', 'down'))
-# (field of Motion, verb, word for positive, word for negative)
+# Of each axis the words for positive and negative (REP 103), and of turns about z, y, x the verb.
+_MOVES = (('forward', 'backward'), ('left', 'right'), ('up', 'down'))
 _TURNS = (
-    ('yaw_rad', 'turned', 'left', 'right'),
-    ('pitch_rad', 'tilted', 'down', 'up'),
-    ('roll_rad', 'rolled', 'clockwise', 'anticlockwise'),
+    ('turned', 'left', 'right'),
+    ('tilted', 'down', 'up'),
+    ('rolled', 'clockwise', 'anticlockwise'),
 )
 _HEADINGS = {
     ItemStatus.APPEARED: 'New',
@@ -335,21 +338,32 @@ class MotionStep:
 
 def rounded_degrees(angle_rad: float) -> int:
     """The angle in degrees, in steps of ANGLE_STEP_DEG."""
-    return ANGLE_STEP_DEG * round(math.degrees(angle_rad) / ANGLE_STEP_DEG)
+    return _stepped(math.degrees(angle_rad))
+
+
+def _stepped(degrees: float) -> int:
+    return ANGLE_STEP_DEG * round(degrees / ANGLE_STEP_DEG)
 
 
 def motion_steps(motion: Motion) -> list[MotionStep]:
     """Split a motion into steps, moves first; empty: stationary or unknown."""
+    angles = motion.yaw_rad, motion.pitch_rad, motion.roll_rad
+    least = _MIN_MOVE_M if motion.is_metric else _MIN_SHARE
+    steps = _steps(motion.way, map(math.degrees, angles), least)
+    if motion.is_metric:
+        return steps
+    return [replace(each, amount=None) if each.verb == 'moved' else each for each in steps]
+
+
+def _steps(moves: Iterable[float], turns: Iterable[float], least: float) -> list[MotionStep]:
+    """The steps of moves along each axis, from a length on, and of turns [degrees]."""
     steps = []
-    for axis, positive, negative in _MOVES:
-        value = motion.way[axis]
-        limit = _MIN_MOVE_M if motion.is_metric else _MIN_SHARE
-        if math.isfinite(value) and abs(value) >= limit:
-            amount = round(abs(value), 1) if motion.is_metric else None
-            steps.append(MotionStep('moved', positive if value > 0 else negative, amount))
-    for name, verb, positive, negative in _TURNS:
-        value = getattr(motion, name)
-        degrees = rounded_degrees(value) if math.isfinite(value) else 0
+    for value, (positive, negative) in zip(moves, _MOVES, strict=True):
+        if least <= abs(value) < math.inf:
+            direction = positive if value > 0 else negative
+            steps.append(MotionStep('moved', direction, round(abs(value), 1)))
+    for value, (verb, positive, negative) in zip(turns, _TURNS, strict=True):
+        degrees = _stepped(value) if math.isfinite(value) else 0
         if degrees:
             steps.append(MotionStep(verb, positive if degrees > 0 else negative, abs(degrees)))
     return steps
@@ -430,14 +444,11 @@ def change_text(items: Iterable[Item]) -> str:
 
 # Unit vector (forward, left, up) of each direction of a move, and sign of each turn.
 _AXES = {
-    'forward': (1.0, 0.0, 0.0),
-    'backward': (-1.0, 0.0, 0.0),
-    'left': (0.0, 1.0, 0.0),
-    'right': (0.0, -1.0, 0.0),
-    'up': (0.0, 0.0, 1.0),
-    'down': (0.0, 0.0, -1.0),
+    word: sign * axis
+    for axis, words in zip(np.eye(3), _MOVES, strict=True)
+    for word, sign in zip(words, (1, -1), strict=True)
 }
-_SIGNS = {'left': 1, 'right': -1, 'down': 1, 'up': -1, 'clockwise': 1, 'anticlockwise': -1}
+_SIGNS = {word: sign for _, *words in _TURNS for word, sign in zip(words, (1, -1), strict=True)}
 
 
 @dataclass(frozen=True)
@@ -454,9 +465,7 @@ class NetMotion:
     unknown: int = 0  # actions that are unknown, or are not of the grammar
 
 
-def step_rotation_and_move(
-    steps: Iterable[MotionStep],
-) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
+def step_rotation_and_move(steps: Iterable[MotionStep]) -> tuple[Float64s | None, Float64s | None]:
     """Rotation (3, 3) and move (3,) [m] of the steps of an action; None: one has no amount."""
     move, turns = np.zeros(3), dict.fromkeys(('turned', 'tilted', 'rolled'), 0.0)
     unmeasured: set[str] = set()
@@ -464,7 +473,7 @@ def step_rotation_and_move(
         if step.amount is None:
             unmeasured.add(step.verb)
         elif step.verb == 'moved':
-            move += step.amount * np.array(_AXES[step.direction])
+            move += step.amount * _AXES[step.direction]
         else:
             turns[step.verb] += _SIGNS[step.direction] * step.amount
     rotation = rotation_from_ypr(*map(math.radians, turns.values()))
@@ -501,8 +510,7 @@ def net_motion(actions: Iterable[str]) -> NetMotion:
         )
     turn, tilt, roll = map(math.degrees, yaw_pitch_roll(rotation))
     turn += 360 * round((turned_deg - turn) / 360)
-    x, y, z = map(float, position)
-    return NetMotion(x, y, z, turn, tilt, roll, tuple(unmeasured), unknown)
+    return NetMotion(*as_position(position), turn, tilt, roll, tuple(unmeasured), unknown)
 
 
 def compose_actions(actions: Iterable[str]) -> str:
@@ -513,23 +521,7 @@ def compose_actions(actions: Iterable[str]) -> str:
     net = net_motion(actions)
     if net.unknown == len(actions):
         return CANNOT_TELL
-    words = [step.text() for step in net_steps(net)]
+    turns = net.turn_deg, net.tilt_deg, net.roll_deg
+    words = [each.text() for each in _steps((net.x_m, net.y_m, net.z_m), turns, _MIN_MOVE_M)]
     text = ', '.join([*words, *net.unmeasured]) or STATIONARY
     return f'{text}, partly {CANNOT_TELL}' if net.unknown else text
-
-
-def net_steps(net: NetMotion) -> list[MotionStep]:
-    """The measured part of a net motion as steps, moves first."""
-    steps = []
-    moves = net.x_m, net.y_m, net.z_m
-    for value, (_, positive, negative) in zip(moves, _MOVES, strict=True):
-        if abs(value) >= _MIN_MOVE_M:
-            direction = positive if value > 0 else negative
-            steps.append(MotionStep('moved', direction, round(abs(value), 1)))
-    turns = net.turn_deg, net.tilt_deg, net.roll_deg
-    for value, (_, verb, positive, negative) in zip(turns, _TURNS, strict=True):
-        degrees = ANGLE_STEP_DEG * round(value / ANGLE_STEP_DEG)
-        if degrees:
-            direction = positive if value > 0 else negative
-            steps.append(MotionStep(verb, direction, abs(degrees)))
-    return steps

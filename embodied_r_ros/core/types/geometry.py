@@ -9,32 +9,45 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 import math
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING, TypeVar
 
 import cv2
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from numpy.typing import NDArray
+    from embodied_r_ros.core.types.arrays import Float64s
+
+Array = TypeVar('Array', bound=np.ndarray[Any, Any])
+
+
+def read_only(array: Array) -> Array:
+    """An array that several share, so that nobody may change it."""
+    array.setflags(write=False)
+    return array
+
 
 NS_PER_S = 1_000_000_000  # stamps and durations are integer nanoseconds
 Position = tuple[float, float, float]  # [m]
 # Columns are the optical axes (x right, y down, z forward) written in body axes: v_body = R v_opt.
-BODY_FROM_OPTICAL = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])  # (3, 3)
-BODY_FROM_OPTICAL.setflags(write=False)
+BODY_FROM_OPTICAL = read_only(np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]]))
 
 
 @dataclass(frozen=True)
 class Pose:
     """Pose of a body in a named fixed frame."""
 
-    position: tuple[float, float, float]  # [m]
+    position: Position  # [m]
     orientation: tuple[float, float, float, float]  # quaternion x, y, z, w
     frame_id: str  # the fixed frame
 
-    def rotation(self) -> NDArray[np.float64]:
+    @classmethod
+    def of(cls, rotation: Float64s, place: Iterable[Any], frame_id: str) -> Pose:
+        """The pose of a rotation matrix (3, 3) and a place (3,) [m]."""
+        return cls(as_position(place), quaternion_from_matrix(rotation), frame_id)
+
+    def rotation(self) -> Float64s:
         """Rotation matrix of the body in the fixed frame. Shape (3, 3)."""
         return matrix_from_quaternion(self.orientation)
 
@@ -58,7 +71,7 @@ class Intrinsics:
     cy: float  # [px]
     distortion: tuple[float, ...] = ()
 
-    def matrix(self) -> NDArray[np.float64]:
+    def matrix(self) -> Float64s:
         """Camera matrix K. Shape (3, 3)."""
         return np.array([[self.fx, 0.0, self.cx], [0.0, self.fy, self.cy], [0.0, 0.0, 1.0]])
 
@@ -85,7 +98,17 @@ class Intrinsics:
         return cls(width, height, f, f, (width - 1) / 2, (height - 1) / 2)
 
 
-def matrix_from_quaternion(q: tuple[float, float, float, float]) -> NDArray[np.float64]:
+def as_position(values: Iterable[Any]) -> Position:
+    """Three numbers as a position, or another vector.
+
+    Raises:
+        TypeError, ValueError: They are none.
+    """
+    x, y, z = (float(value) for value in values)
+    return x, y, z
+
+
+def matrix_from_quaternion(q: tuple[float, float, float, float]) -> Float64s:
     """Rotation matrix of a quaternion x, y, z, w, which need not be normalised. Shape (3, 3).
 
     Raises:
@@ -105,7 +128,7 @@ def matrix_from_quaternion(q: tuple[float, float, float, float]) -> NDArray[np.f
     )
 
 
-def quaternion_from_matrix(rotation: NDArray[np.float64]) -> tuple[float, float, float, float]:
+def quaternion_from_matrix(rotation: Float64s) -> tuple[float, float, float, float]:
     """Quaternion x, y, z, w (w not negative) of a rotation matrix. Shape of the matrix (3, 3)."""
     m = rotation
     # Bar-Itzhack's symmetric form: the eigenvector of the largest eigenvalue, stable everywhere.
@@ -122,7 +145,7 @@ def quaternion_from_matrix(rotation: NDArray[np.float64]) -> tuple[float, float,
     return (float(sign * x), float(sign * y), float(sign * z), float(sign * w))
 
 
-def yaw_pitch_roll(rotation: NDArray[np.float64]) -> tuple[float, float, float]:
+def yaw_pitch_roll(rotation: Float64s) -> tuple[float, float, float]:
     """Fixed-axis roll, pitch, yaw of REP 103, returned as yaw, pitch, roll [rad]."""
     yaw = math.atan2(rotation[1, 0], rotation[0, 0])
     pitch = math.atan2(-rotation[2, 0], math.hypot(rotation[2, 1], rotation[2, 2]))
@@ -130,7 +153,7 @@ def yaw_pitch_roll(rotation: NDArray[np.float64]) -> tuple[float, float, float]:
     return yaw, pitch, roll
 
 
-def rotation_from_ypr(yaw: float, pitch: float, roll: float) -> NDArray[np.float64]:
+def rotation_from_ypr(yaw: float, pitch: float, roll: float) -> Float64s:
     """Rotation matrix of yaw, pitch, roll [rad], the inverse of `yaw_pitch_roll`. (3, 3)."""
     cy, sy = math.cos(yaw), math.sin(yaw)
     cp, sp = math.cos(pitch), math.sin(pitch)
@@ -149,27 +172,38 @@ def wrap_angle_rad(angle_rad: float) -> float:
     return math.pi - (math.pi - angle_rad) % (2 * math.pi)
 
 
-def relative_motion(earlier: Pose, later: Pose) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def see_one_frame(one: Pose, other: Pose) -> None:
+    """Refuse two poses that cannot be compared.
+
+    Raises:
+        ValueError: They are in different fixed frames.
+    """
+    if one.frame_id != other.frame_id:
+        msg = f'poses are in two frames, {one.frame_id!r} and {other.frame_id!r}'
+        raise ValueError(msg)
+
+
+def relative_motion(earlier: Pose, later: Pose) -> tuple[Float64s, Float64s]:
     """Rotation (3, 3) and translation (3,) [m] of the later body in the earlier body's axes.
 
     Raises:
         ValueError: The poses are in different fixed frames.
     """
-    if earlier.frame_id != later.frame_id:
-        msg = f'poses are in two frames, {earlier.frame_id!r} and {later.frame_id!r}'
-        raise ValueError(msg)
+    see_one_frame(earlier, later)
     r0 = earlier.rotation()
     offset = np.subtract(later.position, earlier.position)
     return r0.T @ later.rotation(), r0.T @ offset
 
 
-def places_of_pixels(intrinsics: Intrinsics, pixels: NDArray[np.float64]) -> NDArray[np.float64]:
+def places_of_pixels(intrinsics: Intrinsics, pixels: Float64s) -> Float64s:
     """Pixels without distortion, from the middle and in units of the focal length. Shape (N, 2).
 
     Args:
         intrinsics: Of the camera, with its distortion.
         pixels: Columns and rows [px]. Shape (N, 2).
     """
+    if not len(pixels):
+        return np.zeros((0, 2))
     k, points = intrinsics.matrix(), np.reshape(pixels, (-1, 1, 2))
     d = np.array(intrinsics.distortion or (0.0,) * 5)
     if intrinsics.is_fisheye:
@@ -179,7 +213,7 @@ def places_of_pixels(intrinsics: Intrinsics, pixels: NDArray[np.float64]) -> NDA
     return np.asarray(straight, np.float64).reshape(-1, 2)
 
 
-def rays_of_pixels(intrinsics: Intrinsics, pixels: NDArray[np.float64]) -> NDArray[np.float64]:
+def rays_of_pixels(intrinsics: Intrinsics, pixels: Float64s) -> Float64s:
     """Viewing rays of pixels in body axes, straightened and with a depth of 1. Shape (N, 3).
 
     Args:
@@ -190,7 +224,7 @@ def rays_of_pixels(intrinsics: Intrinsics, pixels: NDArray[np.float64]) -> NDArr
     return np.column_stack([np.ones(len(xy)), -xy])
 
 
-def pixels_of_points(intrinsics: Intrinsics, points: NDArray[np.float64]) -> NDArray[np.float64]:
+def pixels_of_points(intrinsics: Intrinsics, points: Float64s) -> Float64s:
     """Pixels that show points in optical axes, distorted as the lens does. Shape (N, 2).
 
     What lies behind the camera has no pixel: its row means nothing.
@@ -207,13 +241,13 @@ def pixels_of_points(intrinsics: Intrinsics, points: NDArray[np.float64]) -> NDA
     return np.asarray(pixels, np.float64).reshape(-1, 2)
 
 
-def direction_of_vector(vector: NDArray[np.float64]) -> tuple[float, float]:
+def direction_of_vector(vector: Float64s) -> tuple[float, float]:
     """Bearing and elevation [rad] of a vector in body axes. Shape (3,)."""
-    x, y, z = (float(value) for value in vector)
+    x, y, z = as_position(vector)
     return math.atan2(y, x), math.atan2(z, math.hypot(x, y))
 
 
-def vector_of_direction(bearing_rad: float, elevation_rad: float) -> NDArray[np.float64]:
+def vector_of_direction(bearing_rad: float, elevation_rad: float) -> Float64s:
     """Unit vector in body axes, the inverse of `direction_of_vector`. Shape (3,)."""
     across = math.cos(elevation_rad)
     return np.array(

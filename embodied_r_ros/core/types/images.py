@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 import math
 import struct
-from typing import Any, TYPE_CHECKING
+from typing import Any, TYPE_CHECKING, TypeVar
 
 import cv2
 from embodied_r_ros.common.errors import ImageError
 import numpy as np
 
 if TYPE_CHECKING:
+    from embodied_r_ros.core.types.arrays import Bools, Float32s, Float64s, UInt8s
     from embodied_r_ros.core.types.geometry import Intrinsics, Pose
     from numpy.typing import NDArray
 
@@ -42,13 +43,13 @@ class StampedImage:
 
     index: int  # 0-based position in its source
     stamp_ns: int  # acquisition time, from the message header
-    image: NDArray[np.uint8]  # (H, W, 3), BGR
+    image: UInt8s  # (H, W, 3), BGR
     frame_id: str = 'camera_optical_frame'
     intrinsics: Intrinsics | None = None  # None: unknown
     pose: Pose | None = None  # of the camera link at the stamp; None: unknown
     encoded: EncodedImage | None = None  # as it arrived, where it arrived compressed
     # Depth along the optical axis [m], 0: unknown; the same view, maybe smaller. Shape (h, w).
-    depth: NDArray[np.float32] | None = None
+    depth: Float32s | None = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class EncodedImage:
     data: bytes
     format: str  # 'jpeg', 'png', 'webp', 'bmp' or 'tiff'
 
-    def decode(self, stretch: Stretch | None = None) -> NDArray[np.uint8]:
+    def decode(self, stretch: Stretch | None = None) -> UInt8s:
         """Decode to BGR, uint8, (H, W, 3), as `decode_image` does.
 
         Raises:
@@ -76,7 +77,7 @@ class Stretch:
     def __init__(self) -> None:
         self._low, self._high = math.inf, -math.inf
 
-    def apply(self, image: NDArray[Any]) -> NDArray[np.uint8]:
+    def apply(self, image: NDArray[Any]) -> UInt8s:
         """The image with 8 bits a channel; the range first grows by what this image shows."""
         sample = image[:: max(1, image.shape[0] // 120), :: max(1, image.shape[1] // 160)]
         low, high = np.percentile(sample, _STRETCH_PERCENTILES)
@@ -86,12 +87,11 @@ class Stretch:
         return np.clip(scaled, 0, 255).astype(np.uint8)
 
 
+Number = TypeVar('Number', np.uint8, np.float32)
 _STRETCH_PERCENTILES = (0.5, 99.5)
 
 
-def encode_image(
-    image: NDArray[np.uint8], quality: int = 90, max_side_px: int = 0
-) -> EncodedImage:
+def encode_image(image: UInt8s, quality: int = 90, max_side_px: int = 0) -> EncodedImage:
     """Compress to JPEG, shrunk so that no side exceeds `max_side_px` (0: as it is).
 
     Args:
@@ -113,14 +113,16 @@ def encode_image(
     return EncodedImage(data.tobytes(), 'jpeg')
 
 
-def shrink(image: NDArray[np.uint8], max_side_px: int) -> NDArray[np.uint8]:
+def shrink(
+    image: NDArray[Number], max_side_px: int, mode: int = cv2.INTER_AREA
+) -> NDArray[Number]:
     """Scale down so that no side exceeds `max_side_px`; 0, or small enough: the same array."""
     height, width = image.shape[:2]
     if max_side_px <= 0 or max(height, width) <= max_side_px:
         return image
     scale = max_side_px / max(height, width)
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
-    return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
+    return np.asarray(cv2.resize(image, size, interpolation=mode), image.dtype)
 
 
 def within_pixels(image: EncodedImage, pixels: int, quality: int = 90) -> EncodedImage:
@@ -139,7 +141,7 @@ def within_pixels(image: EncodedImage, pixels: int, quality: int = 90) -> Encode
 
 def decode_image(
     data: bytes, stretch: Stretch | None = None, *, is_upright: bool = False
-) -> NDArray[np.uint8]:
+) -> UInt8s:
     """Decode JPEG, PNG, WebP, BMP or TIFF bytes to BGR, uint8, (H, W, 3), alpha dropped.
 
     Args:
@@ -268,7 +270,7 @@ class PackedDepth:
 
     data: bytes
 
-    def unpack(self) -> NDArray[np.float32]:
+    def unpack(self) -> Float32s:
         """Depth along the optical axis [m], 0 where it is unknown. Shape (h, w).
 
         Raises:
@@ -287,7 +289,7 @@ class PackedMask:
 
     data: bytes
 
-    def unpack(self, width: int, height: int) -> NDArray[np.bool_]:
+    def unpack(self, width: int, height: int) -> Bools:
         """The mask for an image of that size. Shape (height, width).
 
         Raises:
@@ -303,13 +305,27 @@ class PackedMask:
 _WHITE = 127  # grey level above which a mask is white
 
 
-def pack_mask(mask: NDArray[np.bool_]) -> PackedMask:
+def depth_at(depth: Float32s, pixels: NDArray[np.floating], size: tuple[int, int]) -> Float64s:
+    """Depth [m] at pixels of the same view at another size; 0: unknown. Shape (N,).
+
+    Args:
+        depth: Along the optical axis [m]. Shape (h, w).
+        pixels: Columns and rows (N, 2).
+        size: Width and height of the view that has these pixels.
+    """
+    own = np.array(depth.shape[::-1])
+    columns, rows = np.clip(((pixels + 0.5) * (own / size)).astype(int), 0, own - 1).T
+    ahead = depth[rows, columns].astype(np.float64)
+    return np.where(np.isfinite(ahead) & (ahead > 0), ahead, 0.0)
+
+
+def pack_mask(mask: Bools) -> PackedMask:
     """Pack a mask of any size, shape (h, w), for images of its shape."""
     _, data = cv2.imencode('.png', mask.astype(np.uint8) * 255)
     return PackedMask(data.tobytes())
 
 
-def pack_depth(metres: NDArray[np.float32]) -> PackedDepth:
+def pack_depth(metres: Float32s) -> PackedDepth:
     """Pack a depth image; a large one is thinned, since averages would blend near and far.
 
     Args:
@@ -322,11 +338,7 @@ def pack_depth(metres: NDArray[np.float32]) -> PackedDepth:
     if metres.ndim != 2 or not metres.size:
         msg = f'an array of shape {metres.shape} is no depth image: expected (height, width)'
         raise ImageError(msg)
-    scale = _PACKED_SIDE_PX / max(metres.shape)
-    if scale < 1:
-        height, width = metres.shape
-        size = (max(1, round(width * scale)), max(1, round(height * scale)))
-        metres = np.asarray(cv2.resize(metres, size, interpolation=cv2.INTER_NEAREST), np.float32)
+    metres = shrink(metres, _PACKED_SIDE_PX, cv2.INTER_NEAREST)
     known = np.nan_to_num(metres, nan=0.0, posinf=0.0, neginf=0.0) / _DEPTH_UNIT_M
     # What is farther than the packed form can hold is unknown, rather than nearer than it is.
     millimetres = np.where((known > 0) & (known <= _FARTHEST_DEPTH), np.rint(known), 0)

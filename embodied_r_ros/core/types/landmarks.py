@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from embodied_r_ros.core.types.arrays import Float64s
     from embodied_r_ros.core.types.geometry import Position
-    from numpy.typing import NDArray
 
 
 SCALE_WORDS = {
@@ -233,9 +233,7 @@ def thin_path(path: Sequence[PathPoint]) -> tuple[PathPoint, ...]:
     return tuple(path[index] for index in sorted(chosen))
 
 
-def _farthest(
-    places: NDArray[np.float64], first: int, last: int
-) -> tuple[float, int, int, int, int]:
+def _farthest(places: Float64s, first: int, last: int) -> tuple[float, int, int, int, int]:
     """The point of a stretch that is farthest from the straight way between its ends.
 
     Args:

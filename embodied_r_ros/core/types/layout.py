@@ -10,9 +10,9 @@ from typing import Any, TYPE_CHECKING, TypeVar
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.types.geometry import (
+    as_position,
     direction_of_vector,
     Pose,
-    quaternion_from_matrix,
     rotation_from_ypr,
 )
 import numpy as np
@@ -36,8 +36,8 @@ class Span:
     def position_at(self, stamp_ns: int) -> Vector:
         """Centre at a stamp within the span [m]."""
         share = (stamp_ns - self.from_ns) / max(1, self.to_ns - self.from_ns)
-        x, y, z = (a + (b - a) * share for a, b in zip(self.start, self.end, strict=True))
-        return x, y, z
+        ends = zip(self.start, self.end, strict=True)
+        return as_position(a + (b - a) * share for a, b in ends)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class ImageTruth:
     def pose(self, frame_id: str) -> Pose:
         """Pose of the camera link, in the fixed frame of the layout."""
         rotation = rotation_from_ypr(self.yaw_rad, self.pitch_rad, self.roll_rad)
-        return Pose(self.position, quaternion_from_matrix(rotation), frame_id)
+        return Pose.of(rotation, self.position, frame_id)
 
     def direction_to(self, point: Vector) -> tuple[float, float, float]:
         """Bearing [rad], elevation [rad] and distance [m] of a point, in view or not."""
@@ -149,22 +149,22 @@ class Layout:
 def _layout(value: dict[str, Any]) -> Layout:
     objects = tuple(_object(item) for item in value['objects'])
     images = tuple(_image(item) for item in value['images'])
-    room_size = as_vector(value['room_size'])
+    room_size = as_position(value['room_size'])
     values = {'room_size': room_size, 'objects': objects, 'images': images}
     return Layout(**{**value, **values, 'labels': tuple(value.get('labels', ()))})
 
 
 def _object(value: dict[str, Any]) -> LayoutObject:
     spans = tuple(
-        Span(span['from_ns'], span['to_ns'], as_vector(span['start']), as_vector(span['end']))
+        Span(span['from_ns'], span['to_ns'], as_position(span['start']), as_position(span['end']))
         for span in value['spans']
     )
-    return LayoutObject(**{**value, 'size': as_vector(value['size']), 'spans': spans})
+    return LayoutObject(**{**value, 'size': as_position(value['size']), 'spans': spans})
 
 
 def _image(value: dict[str, Any]) -> ImageTruth:
     views = tuple(ObjectView(*row) for row in value['views'])
-    return ImageTruth(**{**value, 'position': as_vector(value['position']), 'views': views})
+    return ImageTruth(**{**value, 'position': as_position(value['position']), 'views': views})
 
 
 Truth = TypeVar('Truth')
@@ -201,16 +201,6 @@ def truth_from_json(
         msg = f'{name} has version {actual!r}: expected {version}'
         raise InputError(msg)
     return truth
-
-
-def as_vector(value: Any) -> tuple[float, float, float]:
-    """Three numbers of JSON.
-
-    Raises:
-        TypeError, ValueError: They are none.
-    """
-    x, y, z = (float(item) for item in value)
-    return x, y, z
 
 
 def _round(value: Any, digits: int) -> Any:

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 # Of each axis: the word for its negative and for its positive direction.
 AXIS_WORDS = (('backward', 'forward'), ('left', 'right'), ('down', 'up'))
@@ -55,22 +54,6 @@ class Movement:
         x, y, z = (_level(part, largest, deadband_m) for part in way)
         return cls((x, y, z))
 
-    @classmethod
-    def from_words(cls, words: str) -> Movement:
-        """Read what `words` wrote.
-
-        Raises:
-            InputError: It is no movement in these words.
-        """
-        movement = _BY_WORDS.get(words)
-        if movement is None:
-            msg = (
-                f'movement {words!r}: expected words like "slightly left, down", '
-                'in the order x, y, z, not all of them slightly'
-            )
-            raise InputError(msg)
-        return movement
-
     def words(self) -> str:
         """In words, in the order of the axes.
 
@@ -95,13 +78,6 @@ class Movement:
         return edits
 
 
-def movements() -> Iterator[Movement]:
-    """All of them."""
-    for x, y, z in product(range(-FULL, FULL + 1), repeat=3):
-        if FULL in {abs(x), abs(y), abs(z)}:
-            yield Movement((x, y, z))
-
-
 def _level(part: float, largest: float, deadband_m: float) -> int:
     if abs(part) <= deadband_m:
         return SILENT
@@ -116,6 +92,3 @@ def _edit(before: int, after: int) -> str:
     if after == -before:
         return 'flip'
     return 'degree' if after * before > 0 and after != before else ''
-
-
-_BY_WORDS = {movement.words(): movement for movement in movements()}

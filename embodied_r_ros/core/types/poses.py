@@ -10,17 +10,19 @@ import re
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.core.types.geometry import (
+    as_position,
     BODY_FROM_OPTICAL,
     Pose,
     quaternion_from_matrix,
     rotation_from_ypr,
+    see_one_frame,
 )
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from numpy.typing import NDArray
+    from embodied_r_ros.core.types.arrays import Float64s
 
 # Publishers and networks reorder by less; clocks that are set go back by more.
 _DISORDER_NS = 1_000_000_000
@@ -40,13 +42,10 @@ def interpolate(earlier: Pose, later: Pose, share: float) -> Pose:
     Raises:
         ValueError: The poses are in different fixed frames.
     """
-    if earlier.frame_id != later.frame_id:
-        msg = f'poses are in two frames, {earlier.frame_id!r} and {later.frame_id!r}'
-        raise ValueError(msg)
+    see_one_frame(earlier, later)
     p0, p1 = np.asarray(earlier.position), np.asarray(later.position)
-    x, y, z = (float(value) for value in p0 + share * (p1 - p0))
     orientation = _slerp(earlier.orientation, later.orientation, share)
-    return Pose((x, y, z), orientation, earlier.frame_id)
+    return Pose(as_position(p0 + share * (p1 - p0)), orientation, earlier.frame_id)
 
 
 def mounted_pose(
@@ -62,8 +61,7 @@ def mounted_pose(
     if not any((*xyz, *rpy)):
         return base
     roll, pitch, yaw = rpy
-    orientation = quaternion_from_matrix(rotation_from_ypr(yaw, pitch, roll))
-    return compose_poses(base, Pose(xyz, orientation, ''))
+    return compose_poses(base, Pose.of(rotation_from_ypr(yaw, pitch, roll), xyz, ''))
 
 
 def compose_poses(base: Pose, link: Pose) -> Pose:
@@ -75,9 +73,7 @@ def compose_poses(base: Pose, link: Pose) -> Pose:
     """
     rotation = base.rotation()
     place = np.asarray(base.position) + rotation @ np.asarray(link.position)
-    x, y, z = (float(value) for value in place)
-    orientation = quaternion_from_matrix(rotation @ link.rotation())
-    return replace(base, position=(x, y, z), orientation=orientation)
+    return Pose.of(rotation @ link.rotation(), place, base.frame_id)
 
 
 class PoseBuffer:
@@ -232,9 +228,10 @@ class TransformTree:
     def reaches(self, frame: str, stamp_ns: int) -> bool:
         """Tell whether all that moves between a frame and its fixed frame is known until then."""
         chain = self._chain(_bare(frame))
-        return not isinstance(chain, NoPose) and all(
-            self._moving[name].reaches(stamp_ns) for name in chain if name in self._moving
-        )
+        return not isinstance(chain, NoPose) and self._reach(chain, stamp_ns)
+
+    def _reach(self, frames: Iterable[str], stamp_ns: int) -> bool:
+        return all(self._moving[name].reaches(stamp_ns) for name in frames if name in self._moving)
 
     def camera_at(self, frame: str, stamp_ns: int) -> Pose | NoPose:
         """Pose of the camera link at a stamp, in the fixed frame.
@@ -251,19 +248,13 @@ class TransformTree:
         if isinstance(along, NoPose):
             return along
         place, turn = along
-        x, y, z = (float(value) for value in place)
-        return Pose((x, y, z), quaternion_from_matrix(turn), self._parents[chain[-1]])
+        return Pose.of(turn, place, self._parents[chain[-1]])
 
     def reaches_between(self, fixed: str, frame: str, stamp_ns: int) -> bool:
         """Tell whether all that moves between two frames is known until a stamp."""
         fixed = fixed or self._body_of(frame)
         chains = self._between(_bare(fixed), _bare(frame))
-        return not isinstance(chains, NoPose) and all(
-            self._moving[name].reaches(stamp_ns)
-            for chain in chains
-            for name in chain
-            if name in self._moving
-        )
+        return not isinstance(chains, NoPose) and self._reach([*chains[0], *chains[1]], stamp_ns)
 
     def pose_in(self, fixed: str, frame: str, stamp_ns: int) -> Pose | NoPose:
         """Pose of a frame in any other one at a stamp."""
@@ -275,8 +266,7 @@ class TransformTree:
             if isinstance(end, NoPose):
                 return end
         (origin, axes), (place, turn) = ends  # type: ignore[misc]
-        x, y, z = (float(value) for value in axes.T @ (place - origin))
-        return Pose((x, y, z), quaternion_from_matrix(axes.T @ turn), _bare(fixed))
+        return Pose.of(axes.T @ turn, axes.T @ (place - origin), _bare(fixed))
 
     def camera_in(self, fixed: str, frame: str, stamp_ns: int) -> Pose | NoPose:
         """Pose of the camera link in any other frame at a stamp, with axes as `camera_at` has.
@@ -294,8 +284,8 @@ class TransformTree:
         return frame in self._parents or frame in self._parents.values()
 
     def _along(
-        self, chain: list[str], stamp_ns: int, turn: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | NoPose:
+        self, chain: list[str], stamp_ns: int, turn: Float64s
+    ) -> tuple[Float64s, Float64s] | NoPose:
         """Place (3,) and turn (3, 3) of a chain's first frame in the parent of its last one."""
         place = np.zeros(3)
         for name in chain:
@@ -369,7 +359,7 @@ def camera_link(pose: Pose, frame: str) -> Pose:
     return replace(pose, orientation=quaternion_from_matrix(turn))
 
 
-def link_axes(frame: str) -> NDArray[np.float64]:
+def link_axes(frame: str) -> Float64s:
     """Axes of the camera link in those of the frame of its images. Shape (3, 3)."""
     return np.eye(3) if _BODY.search(frame) else BODY_FROM_OPTICAL.T
 

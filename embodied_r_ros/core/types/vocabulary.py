@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from embodied_r_ros.core.types.arrays import Bools
     from numpy.typing import NDArray
 
 HUES = 180  # OpenCV's 8-bit HSV counts hue in steps of two degrees
@@ -83,7 +84,7 @@ def is_unnamed(label: str) -> bool:
     return label.endswith(' object') and label.split()[0] in {colour.name for colour in COLOURS}
 
 
-def roundness(mask: NDArray[np.bool_]) -> float:
+def roundness(mask: Bools) -> float:
     """Agreement (intersection over union) of a silhouette with the ellipse of its moments.
 
     1 for an ellipse of any proportions, about 0.9 for a rectangle; 0 for an empty mask.

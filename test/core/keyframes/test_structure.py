@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.core.keyframes.alignment import cell_centres, cell_rays
+from embodied_r_ros.core.keyframes.bundle import ViewPose
 from embodied_r_ros.core.keyframes.structure import (
     first_structure,
     fit_structure,
-    RigidMotion,
+    MeasuredCells,
     Structure,
 )
 import numpy as np
@@ -28,7 +29,7 @@ SURE = np.full((*SHAPE, 3), [1, 0, 1], np.float32).transpose(2, 0, 1)
 def true_structure(step: float) -> Structure:
     """A near half below a far one, seen by a camera that turns and moves aside."""
     rotation = np.asarray(cv2.Rodrigues(np.array([0.01, 0.05, -0.02]) * step)[0], np.float64)
-    motion = RigidMotion(rotation, np.array([-0.06, 0.01, 0.02]) * step)
+    motion = ViewPose(rotation, np.array([-0.06, 0.01, 0.02]) * step)
     depth = np.full(SHAPE, 0.6, np.float32)
     depth[15:] = 1.5
     return Structure(motion, motion, depth, np.zeros_like(depth))
@@ -40,7 +41,7 @@ def follow(steps: int, information: NDArray[np.float32], shift: float = 0.0) -> 
     for step in range(1, steps + 1):
         measured = true_structure(step).places(RAYS, SIZE) + np.array([shift, 0], np.float32)
         expected = structure.expected() if step > 1 else structure
-        structure, _ = fit_structure(expected, RAYS, measured, information, SIZE)
+        structure, _ = fit_structure(expected, MeasuredCells(RAYS, measured, information, SIZE))
     return structure
 
 
@@ -82,7 +83,7 @@ def test_roll_is_that_of_the_rotation(roll_rad: float) -> None:
 
 
 def test_what_lies_behind_the_camera_is_out_of_view() -> None:
-    ahead = RigidMotion(np.eye(3), np.array([0.0, 0.0, -2.0]))
+    ahead = ViewPose(np.eye(3), np.array([0.0, 0.0, -2.0]))
     depth = np.ones(SHAPE, np.float32)
     places = Structure(ahead, ahead, depth, np.zeros_like(depth)).places(RAYS, SIZE)
     assert np.isfinite(places).all()

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from embodied_r_ros.core.scene.memory import (
     estimate_tokens,
+    LiveMemory,
     MemoryConfig,
     question_terms,
     scene_text,
-    SceneMemory,
 )
 from embodied_r_ros.core.types.deltas import (
     change_text,
@@ -198,25 +198,27 @@ def test_each_delta_is_looked_at_a_few_times_however_many_there_are() -> None:
 
 
 def test_backward_jump_of_the_stamps_forgets() -> None:
-    memory = SceneMemory(MemoryConfig())
-    assert not memory.add(delta(5))
-    assert memory.add(delta(2))
+    memory = LiveMemory(MemoryConfig())
+    memory.add(delta(5))
+    assert memory.resets == 0
+    memory.add(delta(2))
+    assert memory.resets == 1
     assert [d.to_id for d in memory.deltas()] == [2]
 
 
 def test_another_camera_that_lags_is_no_jump() -> None:
-    memory = SceneMemory(MemoryConfig())
+    memory = LiveMemory(MemoryConfig())
     memory.add(delta(5))
-    lagging = SemanticDelta(3 * SECOND_NS, DeltaKind.FIRST, camera='rear')
-    assert not memory.add(lagging)
-    assert len(memory) == 2
+    memory.add(SemanticDelta(3 * SECOND_NS, DeltaKind.FIRST, camera='rear'))
+    assert memory.resets == 0
+    assert len(memory.deltas()) == 2
 
 
-def test_memory_is_bounded_and_counts_what_it_drops() -> None:
-    memory = SceneMemory(MemoryConfig(max_deltas=3))
+def test_memory_is_bounded() -> None:
+    memory = LiveMemory(MemoryConfig(max_deltas=3))
     for index in range(5):
         memory.add(delta(index))
-    assert ([d.to_id for d in memory.deltas()], memory.dropped) == ([2, 3, 4], 2)
+    assert [d.to_id for d in memory.deltas()] == [2, 3, 4]
     assert memory.reset() == 3
 
 
@@ -231,7 +233,8 @@ def test_any_text_fits_any_budget(texts: list[str], budget: int) -> None:
 
 
 def test_cameras_that_are_not_in_step_are_no_jump_of_time() -> None:
-    memory = SceneMemory(MemoryConfig())
+    memory = LiveMemory(MemoryConfig())
     for second, camera in ((1, 'front'), (5, 'rear'), (3, 'front')):
-        assert not memory.add(SemanticDelta(second * SECOND_NS, DeltaKind.CHANGE, camera=camera))
-    assert len(memory) == 3
+        memory.add(SemanticDelta(second * SECOND_NS, DeltaKind.CHANGE, camera=camera))
+    assert memory.resets == 0
+    assert len(memory.deltas()) == 3
