@@ -23,6 +23,7 @@ from embodied_r_ros.cli.arguments import (
     some_seconds,
     some_text,
 )
+from embodied_r_ros.cli.map import recipe_of
 from embodied_r_ros.cli.perceiver import (
     add_perceiver_arguments,
     choose_perceiver,
@@ -36,6 +37,7 @@ from embodied_r_ros.cli.perceiver import (
 from embodied_r_ros.common.errors import EmbodiedRError, InputError, ModelError
 from embodied_r_ros.common.files import make_empty_folder
 from embodied_r_ros.core.chat.settings import ChatConfig
+from embodied_r_ros.core.perception.visit_joint import NotJoinedError
 from embodied_r_ros.core.reasoning.image_targets import asked_kind
 from embodied_r_ros.core.reasoning.question import (
     Phase,
@@ -43,6 +45,7 @@ from embodied_r_ros.core.reasoning.question import (
     question_problem,
     ReasonerConfig,
 )
+from embodied_r_ros.core.scene.changes import changes_between
 from embodied_r_ros.data.episodes.offline import (
     answer_to_json,
     check_source,
@@ -62,6 +65,7 @@ from embodied_r_ros.data.episodes.recall_report import (
     recall_to_json,
     write_keyframes,
 )
+from embodied_r_ros.data.episodes.visits import join, see_visit
 from embodied_r_ros.serving.profiles import load_profile, reasoner_config, TOOLS, what_leaves
 from embodied_r_ros.serving.served import served_model, served_reasoner
 from tqdm import tqdm
@@ -71,6 +75,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from embodied_r_ros.core.scene.changes import VisitChanges
     from embodied_r_ros.data.episodes.recall import RecallQuery
     from embodied_r_ros.data.episodes.recall_report import RecordingAnswer
 
@@ -125,6 +130,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='PNG',
         help='of a question with --show-image for a point or a box: the image with the answer',
     )
+    add(
+        '--before',
+        type=some_path,
+        metavar='RECORDING',
+        help='of an earlier visit: what changed since is known too',
+    )
     add('--deadline', type=some_seconds, metavar='S', help='time per answer [s], default 30')
     add('--json', action='store_true', help='print one JSON object')
     add_perceiver_arguments(
@@ -156,7 +167,7 @@ def main(args: argparse.Namespace) -> int:
             shown = newest_image(args.source, args.topic, rate_of(args), image_progress)
             listed = [one.with_image(shown) for one in listed]
         scene = scene or sight.see(args.source, image_progress)
-        asker = SceneAsker(scene, chat, config)
+        asker = SceneAsker(_since(args, scene), chat, config)
         if args.questions:
             for values in ask_list(asker, listed, _hear):
                 print(json.dumps(values, ensure_ascii=False), flush=True)
@@ -283,6 +294,26 @@ def _check_image(args: argparse.Namespace) -> None:
     if args.picture and not (args.show_image and asked_kind(args.question, args.option)):
         msg = '--picture needs --show-image and a question for a point or a box: "Point at …"'
         raise InputError(msg)
+
+
+def _since(args: argparse.Namespace, scene: RecordingScene) -> RecordingScene:
+    """A scene with what changed since an earlier visit, where one is given.
+
+    Raises:
+        InputError: It cannot be looked at.
+    """
+    if not args.before:
+        return scene
+    recipe = recipe_of(args)
+    check_source(args.before, recipe.topic, recipe.rate_hz)
+    visits = (see_visit(each, recipe, image_progress) for each in (args.before, args.source))
+    found: VisitChanges | str
+    try:
+        joined = join(*visits)
+        found = changes_between(joined.before, joined.after)
+    except NotJoinedError as error:
+        found = str(error)
+    return replace(scene, earlier=found)
 
 
 def _ask_recordings(args: argparse.Namespace, question: Question) -> int:

@@ -14,7 +14,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.writer import BagLock, is_locked
-from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, InputError
 from embodied_r_ros.common.files import make_empty_folder
 from embodied_r_ros.common.processes import tie_to_parent
 from embodied_r_ros.common.settings import setting, Settings
@@ -59,6 +59,13 @@ class IndoorConfig(Settings):
         3, 'Things that are moved, taken away or brought between two visits', between=(0, 20)
     )
     jpeg_quality: int = setting(90, 'JPEG quality', between=(1, 100))
+
+    def __post_init__(self) -> None:
+        """Check values, and what must fit together."""
+        super().__post_init__()
+        if self.visit and self.kinds == 'furniture':
+            msg = f"visit is {self.visit}: nothing changes in furnished rooms; give kinds 'all'"
+            raise ConfigError(msg)
 
     def camera(self) -> Intrinsics:
         """The pinhole camera: 90 degrees wide, square pixels, no distortion."""

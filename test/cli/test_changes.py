@@ -129,3 +129,27 @@ def test_bad_input_is_told_in_one_line(
     assert captured.out == ''
     assert captured.err.startswith('embodied-r: error: ')
     assert words in captured.err
+
+
+@pytest.mark.parametrize(
+    ('question', 'visit', 'told'),
+    [
+        ('what is missing since yesterday?', 'before', 'The red round object is gone'),
+        ('has anything changed since the last visit?', 'before', 'Yes: the red round'),
+        ('was the ball moved since yesterday?', 'before', 'I did not see that'),
+        ('what is new here?', 'before', 'Nothing that I saw changed'),
+        ('have we been here before?', 'before', 'Yes: I was here before'),
+        ('have we been here before?', 'other', 'I did not find myself in the earlier visit'),
+        ('what changed since last time?', '', 'I was told of no earlier visit'),
+    ],
+)
+def test_what_changed_since_an_earlier_visit_is_answered(
+    question: str,
+    visit: str,
+    told: str,
+    bags: dict[str, str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = ['--before', bags[visit]] if visit else []
+    assert main(['ask', bags['after'], question, '--perceiver', 'classical', *given]) == 0
+    assert capsys.readouterr().out.startswith(told)

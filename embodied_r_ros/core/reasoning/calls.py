@@ -124,6 +124,10 @@ _TOOLS: dict[str, tuple[_Parameter, ...]] = {
     'duration': (),
     'happened': (_Parameter('what', ('all', 'moved', 'gone')), _Parameter('name', least=0)),
     'raised': (_Parameter('among', **_MANY),),
+    'changed': (
+        _Parameter('what', ('all', 'new', 'gone', 'moved', 'been')),
+        _Parameter('name', least=0),
+    ),
 }
 _WRITTEN = {tool: own for tool, own in _TOOLS.items() if tool not in NEW_TOOLS}
 _SOMETHING = re.compile(r'(?:^|\b(?:did|does|ha[sv]e?|is|was) )(?:some|any)(?:thing|one|body)\b')

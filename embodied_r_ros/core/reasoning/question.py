@@ -18,6 +18,7 @@ from embodied_r_ros.core.types.geometry import NS_PER_S
 if TYPE_CHECKING:
     import threading
 
+    from embodied_r_ros.core.scene.changes import VisitChanges
     from embodied_r_ros.core.types.images import EncodedImage
     from embodied_r_ros.core.types.landmarks import SceneMap
 
@@ -136,6 +137,7 @@ class Question:
     view: SceneView | None = None  # places the items of the scene; None: nothing does
     scene_map: SceneMap | None = None  # what is known of the place; None: there is no map
     has_times: bool = True  # False: stamps count images at a rate that was assumed
+    earlier: VisitChanges | str | None = None  # as of `Scene.earlier`
     of_task: bool = False  # of an arm, whose frame the tools of the scene do not know
     takes_orders: bool = False  # whether an order to go somewhere becomes a goal
     shown: ShownImage | None = None  # shown in place of all that is told; None: nothing is shown

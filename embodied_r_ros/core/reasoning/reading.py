@@ -105,7 +105,7 @@ BEFORE_OR_AFTER, SINCE_START, LEFT_OR_RIGHT = 'before or after', 'since start', 
 NEAR, EITHER, LARGEST, EVER = 'near', 'either', 'largest', 'ever'  # what some questions want
 _BEYOND = frozenset({BEFORE_OR_AFTER, EITHER, LARGEST, EVER})
 # Which the compact form does not have.
-NEW_TOOLS = frozenset({'beside', 'duration', 'happened', 'raised'})
+NEW_TOOLS = frozenset({'beside', 'changed', 'duration', 'happened', 'raised'})
 COUNTED = re.compile(r'\b(?:how many|number|count|tally|total|sum|quantity|amount)\b')
 NO_TOOL = 'I can only tell what was seen, where it is, and how I moved'
 MISREAD = 'the reading '  # begins a doubt where calls of a model do not fit the words
@@ -485,6 +485,11 @@ class _Question:
             return self.made(calls, Form.YES_NO, wanted=wanted)
         is_name = what == 'moved' and (self.options or not self.text.startswith('what'))
         return self.made(calls, Form.NAME if is_name else Form.TEXT)
+
+    def _changed(self, calls: list[Call]) -> Reading:
+        is_one = self.is_yes_no or 'name' in calls[0].arguments or 'been' in str(calls[0])
+        wanted = 'still' if self.has(r'stay\w*|still|same|where it was') else ''
+        return self.made(calls, Form.YES_NO if is_one else Form.LIST, wanted=wanted)
 
     def _raised(self, calls: list[Call]) -> Reading:
         on = re.compile(r'\b(?:on|shares?)\s+(?:(?:top of )?(?:the|an?|that|its)\s+)?(?:\w+\s+)?$')

@@ -201,7 +201,9 @@ def worth_looking(
 
 
 def _scene_of(question: Question, deltas: Sequence[SemanticDelta], now_ns: int) -> Scene:
-    return Scene(deltas, question.scene_map, now_ns=now_ns, has_times=question.has_times)
+    scene = Scene(deltas, question.scene_map, now_ns=now_ns, has_times=question.has_times)
+    scene.earlier = question.earlier
+    return scene
 
 
 def _with_prompt(
@@ -318,7 +320,9 @@ class Reasoner:
         self._count += 1
         asked = Question(question) if isinstance(question, str) else question
         return self.answer(
-            replace(asked, scene_map=scene.place, has_times=scene.has_times),
+            replace(
+                asked, scene_map=scene.place, has_times=scene.has_times, earlier=scene.earlier
+            ),
             scene.deltas,
             answer_id=f'offline-{self._count}',
             now_ns=lambda: asked.shown.stamp_ns if asked.shown else scene.now_ns,

@@ -650,6 +650,7 @@ def _holds(reading: Reading, result: Result, scene: Scene) -> bool:
         'order': lambda: _is_first(reading.wanted, result),
         'distance': lambda: _is_close(reading, result),
         'visited': lambda: bool(result.value),
+        'changed': lambda: bool(result.value) == (reading.wanted != 'still'),
         'happened': lambda: bool(result.value) == (reading.wanted != 'still'),
         'moves': lambda: _did_move(reading.wanted, result),
         'motion': lambda: _did(reading, result),

@@ -57,7 +57,8 @@ class ChangeKind(Enum):
 # Of a thing that one visit alone has: where the other did not look at its place, and where it did.
 _IF_AWAY = ChangeKind.NOT_LOOKED_AT, ChangeKind.GONE
 _IF_NEW = ChangeKind.NEW_PLACE, ChangeKind.APPEARED
-CHANGED = (ChangeKind.APPEARED, ChangeKind.GONE, ChangeKind.MOVED)
+_WORDS = {ChangeKind.APPEARED: 'new', ChangeKind.GONE: 'gone', ChangeKind.MOVED: 'moved'}
+CHANGED = tuple(_WORDS)
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,14 @@ class Change:
     def places(self) -> tuple[Position | None, Position | None]:
         """Where it was and where it is."""
         return self.before, self.after
+
+    @property
+    def words(self) -> str:
+        """What happened to it, in words."""
+        way = math.dist(self.before, self.after) if self.before and self.after else math.nan
+        far = f' by {way:.1f} m' if self.kind is ChangeKind.MOVED and way == way else ''
+        verb = {'new': 'is new', 'gone': 'is gone', 'moved': 'has moved'}[_WORDS[self.kind]]
+        return f'the {self.label} {verb}{far}'
 
     @property
     def sure_text(self) -> str:
@@ -149,6 +158,10 @@ class VisitChanges:
     changes: tuple[Change, ...]
     same: int  # landmarks that are where they were
     scene_map: SceneMap
+
+    def of_kind(self, what: str) -> list[Change]:
+        """What is 'new', 'gone' or 'moved', or 'all' of these."""
+        return [change for change in self.changed if what in ('all', _WORDS[change.kind])]
 
     @property
     def changed(self) -> tuple[Change, ...]:

@@ -26,6 +26,7 @@ TOOLS: dict[str, Callable[..., Result]] = {
         Scene.things, Scene.count, Scene.where, Scene.distance, Scene.nearest, Scene.size,
         Scene.floor_area, Scene.seen, Scene.order, Scene.motion, Scene.moves, Scene.visited,
         Scene.way_to, Scene.beside, Scene.duration, Scene.happened, Scene.raised,
+        Scene.changed,
     )
 }  # fmt: skip
 _TYPES: dict[str, dict[str, Any]] = {  # of hints

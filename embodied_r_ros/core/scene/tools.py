@@ -56,6 +56,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from embodied_r_ros.core.scene.changes import VisitChanges
     from embodied_r_ros.core.types.deltas import SemanticDelta
     from embodied_r_ros.core.types.geometry import Position
     from embodied_r_ros.core.types.landmarks import SceneMap
@@ -277,6 +278,8 @@ class Scene:
             guesses: Whether a name may mean more than a label, and what it is called as well.
             has_times: Whether stamps are times; else, as where a map says so, they order alone.
         """
+        # What changed since an earlier visit, or why that is not known; None: there is none.
+        self.earlier: VisitChanges | str | None = None
         self.has_times = has_times and (place is None or place.has_times)
         self.deltas = tuple(deltas)
         self._given, self._now_ns = place, now_ns
@@ -962,6 +965,35 @@ class Scene:
         text = _sentence('; '.join(words for *_, words in reversed(last)) + more)
         value = bool(name) or labels
         return Result('happened', (what, name), value, text=text, evidence=evidence)
+
+    @_tool
+    def changed(self, what: str = 'all', name: str = '') -> Result:
+        """What changed in the place since an earlier visit, where each of both looked.
+
+        Args:
+            what: 'all', 'new', 'gone', 'moved', or 'been': whether I was here before.
+            name: The thing in question; empty: any.
+        """
+        if self.earlier is None:
+            _refuse('I was told of no earlier visit')
+        if isinstance(self.earlier, str):
+            _refuse(f'I did not find myself in the earlier visit: {self.earlier}')
+        same = self.earlier.same
+        stay = f'{same} thing{" is" if same == 1 else "s are"} where they were'
+        if what == 'been':
+            return Result('changed', (what, name), True, text=f'I was here before: {stay}.')
+        found = self.earlier.of_kind(what)
+        labels = tuple(dict.fromkeys(change.label for change in found))
+        if name:
+            meant = resolve(name, labels).labels
+            found = [change for change in found if change.label in meant]
+            if not found:
+                _refuse(
+                    f'I did not see that {with_article(name)} {_DID.get(what, "changed")} since'
+                )
+        told = '; '.join(change.words for change in found) or f'nothing that I saw changed; {stay}'
+        value = bool(name) or labels
+        return Result('changed', (what, name), value, text=_sentence(told))
 
     def duration(self) -> Result:
         """How long it is from the first keyframe to the last one."""

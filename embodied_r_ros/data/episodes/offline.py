@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.chat.settings import ChatConfig
     from embodied_r_ros.core.perception.perceiver import PairPerceiver
     from embodied_r_ros.core.reasoning.question import Listener, Look, Question, ReasonerConfig
+    from embodied_r_ros.core.scene.changes import VisitChanges
     from embodied_r_ros.core.types.answers import Answer, FocusText
     from embodied_r_ros.core.types.deltas import SemanticDelta
     from embodied_r_ros.core.types.geometry import Pose
@@ -70,6 +71,8 @@ class RecordingScene:
     deltas: tuple[SemanticDelta, ...]
     look: Look | None = None  # looks at its newest keyframes again; None: it cannot
     scene_map: SceneMap | None = None  # what is known of the place
+    # What changed since an earlier visit, or why that is not known; None: there is none.
+    earlier: VisitChanges | str | None = None
 
 
 @dataclass(frozen=True)
@@ -293,6 +296,7 @@ class SceneAsker:
             raise InputError(str(error)) from None
         has_times = scene.scene_map is None or scene.scene_map.has_times
         self.scene = Scene(scene.deltas, _map_to_tell(scene, config), has_times=has_times)
+        self.scene.earlier = scene.earlier
         self._reasoner = Reasoner(client, config, scene.look)
 
     def ask(self, question: Question, listener: Listener) -> Answer:

@@ -49,7 +49,7 @@ def test_values_that_are_chosen_are_those_that_the_tools_know() -> None:
     assert set(choices) == {
         ('things', 'scope'), ('distance', 'unit'), ('nearest', 'farthest'), ('size', 'dimension'),
         ('size', 'unit'), ('floor_area', 'unit'), ('seen', 'sight'), ('motion', 'what'),
-        ('moves', 'what'), ('moves', 'which'), ('happened', 'what'),
+        ('moves', 'what'), ('moves', 'which'), ('happened', 'what'), ('changed', 'what'),
     }  # fmt: skip
     for (name, key), values in choices.items():
         required = dict.fromkeys(parameters(name)['required'], 'chair')
