@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.core.reasoning.calls import open_question
+from embodied_r_ros.core.reasoning.calls import open_question, read_question
 from embodied_r_ros.core.reasoning.reading import parts_of
 from embodied_r_ros.core.reasoning.sentences import teach
 from embodied_r_ros.core.reasoning.teaching import is_answer, lesson_of
@@ -73,12 +73,16 @@ class EpisodeAsker:
         with self._asker(episode, until_ns) as asker:
             scene = asker.scene
         if not solution:
-            sentence = open_question(parts_of(text)[0], scene.labels, ()).sentence
-            return 'what it taught is forgotten' if teach(sentence) else ''
+            parts = parts_of(text)
+            sentence = open_question(parts[0], scene.labels, ()).sentence
+            return 'what it taught is forgotten' if len(parts) == 1 and teach(sentence) else ''
         lesson = lesson_of(text, options, scene, lambda a: is_answer(a, solution, text, options))
         if not lesson.sentence:
             return lesson.cause
         teach(lesson.sentence, lesson.calls)
+        now = [call for each in read_question(text, options, scene.labels) for call in each.calls]
+        if now != list(lesson.here):
+            return f'{lesson.cause}; it is not read so yet: label others like it'
         return f'{lesson.cause}; from now on it is read so'
 
     @contextmanager

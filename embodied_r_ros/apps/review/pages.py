@@ -196,7 +196,9 @@ class ReviewService:
 
     def _lesson(self, key: str, recording: ReviewRecording, label: Label) -> str:
         """What a correction teaches, and why the answer was wrong; empty: nothing is told."""
-        teaches = label.kind in (LabelKind.CORRECT, LabelKind.UNDO)
+        labels = self.library.layer(key).labels
+        kinds = [one.kind for one in labels if one.id in (label.id, label.undoes)]
+        teaches = label.kind in (LabelKind.CORRECT, LabelKind.UNDO) and LabelKind.CORRECT in kinds
         question = next(
             (q for q in self.library.questions(key) if q.id == label.question_id), None
         )

@@ -85,14 +85,14 @@ class _Parameter:
 
 _MANY: dict[str, Any] = {'least': 0, 'most': _MOST_NAMES}
 _SECOND: dict[str, Any] = {'least': 0, 'is_second': True}
-_SIDES = ('all', 'now', 'here', 'ahead', 'left', 'right', 'behind')
+_SCOPES = ('all', 'now', 'here', 'ahead', 'left', 'right', 'behind')
 _WHATS = ('turn', 'way', 'displacement', 'height', 'now', 'any')
 _OF_MOVES = ('moved', 'turned', 'tilted', 'rolled')
 _AMONG = _Parameter('among', **{**_MANY, 'is_second': True})
 _TO = _Parameter('to')
 # How a call of each tool is written: `name(parameter; second parameters)`.
 _TOOLS: dict[str, tuple[_Parameter, ...]] = {
-    'things': (_Parameter('scope', _SIDES),),
+    'things': (_Parameter('scope', _SCOPES),),
     'count': (_Parameter('name'),),
     'where': (_Parameter('name'), _Parameter('at', **_SECOND), _Parameter('facing', **_SECOND)),
     'distance': (_Parameter('a'), _Parameter('b', least=0)),
@@ -132,6 +132,9 @@ _TOOLS: dict[str, tuple[_Parameter, ...]] = {
 _WRITTEN = {tool: own for tool, own in _TOOLS.items() if tool not in NEW_TOOLS}
 _SOMETHING = re.compile(r'(?:^|\b(?:did|does|ha[sv]e?|is|was) )(?:some|any)(?:thing|one|body)\b')
 _AWAY = re.compile(rf'{START_WORDS.pattern}|\b(?:back|out|off|first|from)\b')
+# Of tags ("yes or no", "and if not, …") it denies nothing.
+_DENIAL = re.compile(r'(?<!\bor )\b(?:no|not|nothing|none)\b(?!.*,)(?!\W*$)')
+_HOW_OFTEN = re.compile(r'\bhow (?:often|many (?:times|turns))\b')
 _WHO = frozenset({'person', 'man', 'woman', 'visitor'})
 
 
@@ -316,7 +319,9 @@ class OpenQuestion:
         colour = next((word for word in self.part.split() if word in COLOUR_WORDS), '')
         slots = dict(zip(known.slots, self.words, strict=True))
         calls = parse_calls(known.calls.format(c=f'{colour} thing'.strip(), **slots), labels)
-        return _reading(self.part, question, options, labels, calls or ())
+        reading = _reading(self.part, question, options, labels, calls or ())
+        is_misread = reading.doubt.startswith(MISREAD)
+        return replace(reading, doubt=_NOT_READ) if is_misread else reading
 
 
 def open_question(part: str, labels: Sequence[str], told: Sequence[Name]) -> OpenQuestion:
@@ -446,7 +451,10 @@ def _doubt_of_calls(
     is_from_start = any(START in map(call.arguments.get, ('at', 'b')) for call in calls)
     is_unsaid = is_from_start and not START_WORDS.search(question.lower())
     of_robot = [call for call in calls if call.tool not in ('nearest', 'way_to')]
+    is_denied = (first == 'things' or _wants_yes_no(part, options)) and _DENIAL.search(part)
     doubts = {
+        'what "no" or "not" denies is not clear: ask without it': is_denied,
+        'how often I moved is not counted': _is_of_moves(calls[0]) and _HOW_OFTEN.search(part),
         'that is an order, not a question': is_order(part),
         f'{MISREAD}asks for the robot itself': ROBOT in map(_first_of, of_robot),
         'which turn is meant is not clear': is_turn,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 _MOST_CHARS = 1000
+_NO_SLOTS = str.maketrans('{}', '()')  # a person's braces are none of a known sentence
 _OF_ENGLISH = 0.2  # least share of the words that questions in English have
 _SHORT_QUESTION = 6  # words: of what it is, is said before it
 _LETTERS = re.compile(r'[^\W\d_]+')
@@ -172,7 +173,8 @@ class Reading:
 
 
 def _plain(question: str) -> str:
-    return _ANYTHING.sub(r'\1 \2 thing', plain_text(question[:_MOST_CHARS]))
+    text = question[:_MOST_CHARS].translate(_NO_SLOTS)
+    return _ANYTHING.sub(r'\1 \2 thing', plain_text(text))
 
 
 def is_foreign(question: str) -> bool:

@@ -20,7 +20,7 @@ import re
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ConfigError
-from embodied_r_ros.common.files import user_folder, write_whole
+from embodied_r_ros.common.files import alone_in, user_folder, write_whole
 from embodied_r_ros.common.settings import read_yaml
 import numpy as np
 from scipy.sparse import csr_array
@@ -296,10 +296,14 @@ def _taught(path: Path, _: int, size: int) -> _Pairs:
         ConfigError: The file is none of such.
     """
     read = read_yaml(path) if size else {}
-    if not isinstance(read, dict) or not all(isinstance(v, list) for v in read.values()):
+    try:
+        pairs = tuple((text, calls) for calls, texts in read.items() for text in list.copy(texts))
+        for known_one in (_sentence(*pair) for pair in pairs):
+            known_one.calls.format(c='', **dict.fromkeys(known_one.slots, ''))
+    except (AttributeError, LookupError, TypeError, ValueError):
         msg = f'{path} is damaged: expected lists of sentences by their calls; remove or mend it'
-        raise ConfigError(msg)
-    return tuple((str(text), calls) for calls, texts in read.items() for text in texts)
+        raise ConfigError(msg) from None
+    return pairs
 
 
 def teach(sentence: str, calls: str = '') -> bool:
@@ -314,13 +318,15 @@ def teach(sentence: str, calls: str = '') -> bool:
 
     Raises:
         ConfigError: The file of what was taught is damaged.
-        OSError: It cannot be written.
+        InputError, OSError: It cannot be written.
     """
-    kept: dict[str, list[str]] = {}
-    before = _taught(*_state_of(taught_path()))
-    others = [pair for pair in before if pair[0] != sentence]
-    for text, own in [*others, *[(sentence, calls)] * bool(calls)]:
-        kept.setdefault(own, []).append(text)
-    if calls or len(others) < len(before):
-        write_whole(taught_path(), yaml.safe_dump(kept, allow_unicode=True), makes_folder=True)
+    path, kept = taught_path(), dict[str, list[str]]()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with alone_in(path.parent):  # others may teach at the same time
+        before = _taught(*_state_of(path))
+        others = [pair for pair in before if pair[0] != sentence]
+        for text, own in [*others, *[(sentence, calls)] * bool(calls)]:
+            kept.setdefault(own, []).append(text)
+        if calls or len(others) < len(before):
+            write_whole(path, yaml.safe_dump(kept, allow_unicode=True))
     return len(others) < len(before)

@@ -371,9 +371,14 @@ def test_a_correction_tells_its_cause_and_teaches_until_it_is_taken_back(
     )
     told = reviewer.label('l2', 'q1', 'correct', after='4 m')
     assert told['lesson'] == 'it was misread: it asks for motion(way); from now on it is read so'
-    told = reviewer.label('l3', 'q1', 'undo', undoes='l2')
+    reviewer.label('l3', 'q1', 'wrong')
+    assert reviewer.label('l4', 'q1', 'undo', undoes='l3')['lesson'] == ''
+    told = reviewer.label('l5', 'q1', 'undo', undoes='l2')
     assert told['lesson'] == 'what it taught is forgotten'
-    assert visit(lab).label('l4', 'q1', 'correct', after='9 m')['lesson'] == ''
+    assert visit(lab).label('l6', 'q1', 'correct', after='9 m')['lesson'] == ''
+    monkeypatch.setattr('embodied_r_ros.apps.review.asking.teach', lambda *_: False)
+    told = reviewer.label('l7', 'q1', 'correct', after='4 m')
+    assert told['lesson'].endswith('it is not read so yet: label others like it')
 
 
 def test_a_page_of_one_file_shows_the_same_and_its_texts_end_no_script(

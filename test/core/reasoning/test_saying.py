@@ -420,6 +420,26 @@ def test_a_question_without_its_thing_is_not_answered() -> None:
         assert all(reading.doubt for reading in read_question(question, (), ('chair',)))
 
 
+@pytest.mark.parametrize(
+    ('question', 'reason'),
+    [
+        ('is there no sofa?', 'denies'),
+        ('is the sofa not left of you?', 'denies'),
+        ('which things are not on your left?', 'denies'),
+        ('how many times did you turn left?', 'is not counted'),
+        ('how often did you turn?', 'is not counted'),
+        ('which way is north?', 'do not understand'),
+        ('is there a sofa or not?', ''),
+        ('is there a sofa, yes or no?', ''),
+        ('did you turn left, no?', ''),
+    ],
+)
+def test_what_is_denied_and_how_often_i_moved_is_not_guessed(question: str, reason: str) -> None:
+    (reading,) = read_question(question, (), ('sofa',))
+    assert reason in reading.doubt
+    assert bool(reading.doubt) == bool(reason)
+
+
 def test_sentences_are_near_to_those_that_ask_the_same() -> None:
     near, far = (
         float(each)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -80,8 +81,31 @@ def test_another_cause_is_told_and_teaches_nothing(
     assert not told.sentence
 
 
-def test_a_damaged_file_of_what_was_taught_is_named() -> None:
+@pytest.mark.parametrize(
+    'text',
+    ['count({x}): how many\n', 'count({x}): [how many]\n', '3: ["how many {x}"]\n', 'a\n',
+     'things(all): abc\n',
+     'count(x): [3]\n', '"count({": [how many]\n', 'count({xs}): ["how many {xs}"]\n'],
+)  # fmt: skip
+def test_a_damaged_file_of_what_was_taught_is_named(text: str) -> None:
     taught_path().parent.mkdir(parents=True, exist_ok=True)
-    taught_path().write_text('count({x}): how many\n')
+    taught_path().write_text(text)
     with pytest.raises(ConfigError, match=r'taught\.yaml is damaged'):
         read_question('how many sofas are there?', (), ('sofa',))
+    with pytest.raises(ConfigError, match=r'taught\.yaml is damaged'):
+        teach('how many {xs}', 'count({x})')
+    assert taught_path().read_text() == text
+
+
+def test_of_two_who_teach_at_once_both_are_heard() -> None:
+    sentences = [f'number {n} of {{x}}' for n in range(12)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda sentence: teach(sentence, 'count({x})'), sentences))
+    assert all(map(teach, sentences))
+
+
+def test_braces_of_a_person_are_no_slots() -> None:
+    for question in ('{y} range to sofa', 'range to {0}, {x.__class__} sofa {', '{c} sofa'):
+        learned = lesson(question, '2.2 m')
+        assert '{' not in learned.sentence.replace('{x}', '')
+        assert learned.calls == 'distance({x})'
