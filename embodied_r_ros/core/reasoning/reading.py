@@ -445,7 +445,7 @@ class _Question:
         sides = self._sides(_TURNS)
         is_than = len(sides) == 2 and self.is_yes_no and self.has('than')
         wanted = min(sides, key=self.text.find) if is_than or len(sides) == 1 else ''
-        is_number = self.has('how (?:much|many|far)') or re.search(r'\bdeg', self.text)
+        is_number = self.has('how (?:much|many|far)|angle') or re.search(r'\bdeg', self.text)
         if is_number and not self.is_yes_no:
             return self.made(calls, Form.NUMBER, wanted='both' if self.has('both') else wanted)
         if self.is_yes_no and limit_in(self.text) and TURNING.search(self.text):

@@ -108,4 +108,3 @@ def test_braces_of_a_person_are_no_slots() -> None:
     for question in ('{y} range to sofa', 'range to {0}, {x.__class__} sofa {', '{c} sofa'):
         learned = lesson(question, '2.2 m')
         assert '{' not in learned.sentence.replace('{x}', '')
-        assert learned.calls == 'distance({x})'
