@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.core.reasoning.calls import read_question
 from embodied_r_ros.core.reasoning.reasoner import Reasoner
-from embodied_r_ros.core.reasoning.saying import answer_by_tools
+from embodied_r_ros.core.reasoning.saying import answer_by_tools, ToolAnswer
 from embodied_r_ros.core.reasoning.sentences import taught_path, teach
 from embodied_r_ros.core.reasoning.teaching import is_answer, Lesson, lesson_of
 from embodied_r_ros.core.scene.tools import Scene
+from embodied_r_ros.core.types.answers import AnswerKind
 from embodied_r_ros.core.types.landmarks import Landmark, PathPoint, SceneMap
 import pytest
 
@@ -82,6 +83,27 @@ def test_another_cause_is_told_and_teaches_nothing(
     told = lesson(question, solution)
     assert cause in told.cause
     assert not told.sentence
+
+
+@pytest.mark.parametrize(
+    ('text', 'unit', 'solution', 'is_same'),
+    [
+        ('6', '', '5', False),  # within a fifth, and yet another count
+        ('1', '', 'One.', True),
+        ('4.1', 'm', 'four metres', True),
+        ('4.1', 'm', '5.5', False),
+        ('to the left', '', 'It is on your left', True),
+        ('to the left', '', 'right', False),
+        ('sofa, lamp', '', 'the sofa and the lamp', True),
+        ('sofa, lamp', '', 'lamp, sofa', False),
+        ('to the left', '', 'it is', False),
+    ],
+)
+def test_an_answer_is_that_of_a_person_in_other_words_too(
+    text: str, unit: str, solution: str, *, is_same: bool
+) -> None:
+    answer = ToolAnswer(AnswerKind.TEXT, text, unit=unit)
+    assert is_answer(answer, solution, 'how much?', ()) == is_same
 
 
 @pytest.mark.parametrize(
