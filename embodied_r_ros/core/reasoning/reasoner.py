@@ -6,6 +6,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+import logging
 import math
 import time
 from typing import Any, TYPE_CHECKING
@@ -99,6 +100,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.types.landmarks import Landmark, SceneMap
 
 
+_log = logging.getLogger(__name__)
 NO_FORMAT = (
     'the completion is not <think>…</think><answer>…</answer>, and no answer to the question can '
     'be read in it'
@@ -297,6 +299,8 @@ class Reasoner:
         self._reader_problem = _reader_problem()
         if not self._fallback.steps and self._reader_problem:
             raise ConfigError(self._reader_problem)
+        if self._reader_problem:
+            _log.warning('no answer of a model is checked: %s', self._reader_problem)
         self._config = config or ReasonerConfig()
         self._look = look
         self._count = 0

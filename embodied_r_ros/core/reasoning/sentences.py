@@ -298,8 +298,8 @@ def _taught(path: Path, _: int, size: int) -> _Pairs:
     read = read_yaml(path) if size else {}
     try:
         pairs = tuple((text, calls) for calls, texts in read.items() for text in list.copy(texts))
-        for known_one in (_sentence(*pair) for pair in pairs):
-            known_one.calls.format(c='', **dict.fromkeys(known_one.slots, ''))
+        for read_one in (_sentence(*pair) for pair in pairs):
+            read_one.calls.format(c='', **dict.fromkeys(read_one.slots, ''))
     except (AttributeError, LookupError, TypeError, ValueError):
         msg = f'{path} is damaged: expected lists of sentences by their calls; remove or mend it'
         raise ConfigError(msg) from None

@@ -8,12 +8,17 @@ meant. Where none does, something else than the reading is at fault.
 from __future__ import annotations
 
 from dataclasses import dataclass
+import re
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.core.reasoning.calls import open_question, read_question
-from embodied_r_ros.core.reasoning.completions import choice_index, is_same_text, is_unknown
-from embodied_r_ros.core.reasoning.quantities import compared_values, quantity_in, unit_in
+from embodied_r_ros.core.reasoning.completions import choice_index, is_unknown
+from embodied_r_ros.core.reasoning.quantities import (
+    compared_values,
+    in_digits,
+    quantity_in,
+    unit_in,
+)
 from embodied_r_ros.core.reasoning.reading import parts_of
 from embodied_r_ros.core.reasoning.saying import answer_readings
 from embodied_r_ros.core.reasoning.sentences import NOTHING, readings_of
@@ -26,9 +31,12 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.reasoning.saying import ToolAnswer
     from embodied_r_ros.core.scene.tools import Scene
 
-_WITHIN = 0.2  # of a number that a person gives
+_WITHIN = 0.2  # of a number with a unit that a person gives
 _LEAST = 0.02  # score of a reading that may be what was meant
 _SURER = 1.5  # times as likely as the next that gives the same answer
+_TELLING = re.compile(  # words by which answers differ
+    r'\b(?!(?:an?|and|are|at|i|in|is|its?|my|of|on|our|side|the|to|was|were|your)\b)\w+'
+)
 _SURE = 0.5  # score of a reading that is hardly wrong
 
 
@@ -110,15 +118,12 @@ def _gives(
     """Whether readings without a doubt give an answer that is right."""
     if not all(reading.is_sure for reading in readings):
         return False
-    try:
-        answer = answer_readings(tuple(readings), options, scene)
-    except (EmbodiedRError, ValueError, KeyError, TypeError, IndexError, AttributeError):
-        return False  # of a tool that takes no such names
+    answer = answer_readings(tuple(readings), options, scene)
     return answer.is_known and is_right(answer)
 
 
 def is_answer(answer: ToolAnswer, solution: str, question: str, options: Sequence[str]) -> bool:
-    """Whether an answer is what a person says: the same option or text, about the same number.
+    """Whether an answer is what a person says: the same option, count or words, or about as much.
 
     Args:
         answer: A known one.
@@ -130,8 +135,10 @@ def is_answer(answer: ToolAnswer, solution: str, question: str, options: Sequenc
         return False
     if options:
         return choice_index(solution, options) == answer.option_index >= 0
+    solution = in_digits(solution.lower())
     said, truth = quantity_in(f'{answer.text} {answer.unit}'), quantity_in(solution)
     if said is None or truth is None:
-        return is_same_text(answer.text, solution)
+        return _TELLING.findall(answer.text.lower()) == _TELLING.findall(solution) != []
     values = compared_values(said, truth, unit_in(question))
-    return values is not None and abs(values[0] - values[1]) <= _WITHIN * abs(values[1])
+    within = _WITHIN if answer.unit else 0.0  # what is counted is told as it is
+    return values is not None and abs(values[0] - values[1]) <= within * abs(values[1])

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.core.reasoning.calls import read_question
-from embodied_r_ros.core.reasoning.saying import answer_by_tools
+from embodied_r_ros.core.reasoning.reasoner import Reasoner
+from embodied_r_ros.core.reasoning.saying import answer_by_tools, ToolAnswer
 from embodied_r_ros.core.reasoning.sentences import taught_path, teach
 from embodied_r_ros.core.reasoning.teaching import is_answer, Lesson, lesson_of
 from embodied_r_ros.core.scene.tools import Scene
+from embodied_r_ros.core.types.answers import AnswerKind
 from embodied_r_ros.core.types.landmarks import Landmark, PathPoint, SceneMap
 import pytest
+
+from test.core.reasoning.test_reasoner import ScriptedClient
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,12 +86,35 @@ def test_another_cause_is_told_and_teaches_nothing(
 
 
 @pytest.mark.parametrize(
+    ('text', 'unit', 'solution', 'is_same'),
+    [
+        ('6', '', '5', False),  # within a fifth, and yet another count
+        ('1', '', 'One.', True),
+        ('4.1', 'm', 'four metres', True),
+        ('4.1', 'm', '5.5', False),
+        ('to the left', '', 'It is on your left', True),
+        ('to the left', '', 'right', False),
+        ('sofa, lamp', '', 'the sofa and the lamp', True),
+        ('sofa, lamp', '', 'lamp, sofa', False),
+        ('to the left', '', 'it is', False),
+    ],
+)
+def test_an_answer_is_that_of_a_person_in_other_words_too(
+    text: str, unit: str, solution: str, *, is_same: bool
+) -> None:
+    answer = ToolAnswer(AnswerKind.TEXT, text, unit=unit)
+    assert is_answer(answer, solution, 'how much?', ()) == is_same
+
+
+@pytest.mark.parametrize(
     'text',
     ['count({x}): how many\n', 'count({x}): [how many]\n', '3: ["how many {x}"]\n', 'a\n',
      'things(all): abc\n',
      'count(x): [3]\n', '"count({": [how many]\n', 'count({xs}): ["how many {xs}"]\n'],
 )  # fmt: skip
-def test_a_damaged_file_of_what_was_taught_is_named(text: str) -> None:
+def test_a_damaged_file_of_what_was_taught_is_named(
+    text: str, caplog: pytest.LogCaptureFixture
+) -> None:
     taught_path().parent.mkdir(parents=True, exist_ok=True)
     taught_path().write_text(text)
     with pytest.raises(ConfigError, match=r'taught\.yaml is damaged'):
@@ -95,6 +122,11 @@ def test_a_damaged_file_of_what_was_taught_is_named(text: str) -> None:
     with pytest.raises(ConfigError, match=r'taught\.yaml is damaged'):
         teach('how many {xs}', 'count({x})')
     assert taught_path().read_text() == text
+    with pytest.raises(ConfigError, match=r'taught\.yaml is damaged'):
+        Reasoner()
+    assert not caplog.text
+    Reasoner(ScriptedClient(''))
+    assert 'taught.yaml is damaged' in caplog.text
 
 
 def test_of_two_who_teach_at_once_both_are_heard() -> None:
