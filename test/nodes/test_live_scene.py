@@ -98,6 +98,8 @@ async def heard_both(client: Any) -> Any:
 def spoken(graph: Graph) -> tuple[list[Any], list[Any]]:
     """Publishers and service clients of who listens; every node of rclpy has the first one."""
     who = 'live_scene', '/robot1'
+    known = graph.outsider.get_node_names_and_namespaces
+    wait_for(lambda: who in known(), 'the node to be known')
     publishers = graph.outsider.get_publisher_names_and_types_by_node(*who)
     return publishers, graph.outsider.get_client_names_and_types_by_node(*who)
 

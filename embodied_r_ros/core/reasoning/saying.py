@@ -137,10 +137,14 @@ class ToolAnswer:
     def has_ground(self) -> bool:
         """Whether what was perceived decides it, and not its rough edges.
 
-        A way is summed over keyframes, which cut corners; a last sight may be at a border; things
-        known by colour and shape alone may be anything, or pieces of one.
+        A way is summed over keyframes, which cut corners; a last sight may be at a border; one of
+        several things may not have been found, or another one be meant; things known by colour
+        and shape alone may be anything, or pieces of one.
         """
-        if self.kind is AnswerKind.NUMBER and any(map(_is_rough, self.results)):
+        is_number = self.kind is AnswerKind.NUMBER or len(self.results) > 1
+        if is_number and any(map(_is_rough, self.results)):
+            return False
+        if any(len(each.candidates) > 1 or each.facts.get('unknown') for each in self.results):
             return False
         lists = [result.value for result in self.results if result.tool == 'things']
         return not any(
@@ -155,9 +159,9 @@ class ToolAnswer:
 
 def _is_rough(result: Result) -> bool:
     """Whether a number may be off by more than its margin says."""
-    if result.tool == 'count':
-        return all(map(is_unnamed, result.facts.get('names') or ('',)))
-    return result.tool == 'seen' or (result.tool == 'motion' and result.arguments[0] == 'way')
+    return result.tool in ('count', 'seen') or (
+        result.tool == 'motion' and result.arguments[0] == 'way'
+    )
 
 
 def cited(result: Result) -> str:

@@ -119,6 +119,11 @@ def test_what_is_known_by_colour_alone_is_no_verified_answer_to_what_is_there() 
     assert not found.has_ground
     assert answer_by_tools('what do you see?', (), Scene(place=HOME)).has_ground
     assert answer_by_tools('where is the blue thing?', (), Scene(place=place)).has_ground
+    chairs = replace(HOME, landmarks=(landmark('chair', 2, 0), landmark('chair', 4, 1)))
+    for question in ('how many chairs are there?', 'how far is the chair?'):
+        answer = answer_by_tools(question, (), Scene(place=chairs))
+        assert answer.is_known
+        assert not answer.has_ground
 
 
 def test_a_second_question_without_names_is_not_about_the_way() -> None:
