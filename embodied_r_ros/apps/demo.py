@@ -31,6 +31,7 @@ from embodied_r_ros.core.reasoning.question import Question, Refusal
 from embodied_r_ros.core.types.answers import UNKNOWN
 from embodied_r_ros.core.types.deltas import ItemStatus
 from embodied_r_ros.core.types.episodes import Label, LabelKind, WrittenQuestion
+from embodied_r_ros.core.types.vocabulary import is_unnamed
 from embodied_r_ros.data.episodes.collect import collect_episode
 from embodied_r_ros.data.episodes.episode import read_keyframes, read_layout
 from embodied_r_ros.data.episodes.inspect import bag_digest
@@ -103,12 +104,12 @@ def questions_about(deltas: Sequence[SemanticDelta], layout: Layout | None) -> l
 
 
 def _questions_about_things(deltas: Sequence[SemanticDelta]) -> Iterator[Question]:
-    """Questions about the things that were in view most often."""
+    """Questions about the named things that were in view most often."""
     labels = Counter(
         item.label
         for delta in deltas
         for item in delta.items
-        if item.status is not ItemStatus.LEFT
+        if item.status is not ItemStatus.LEFT and not is_unnamed(item.label)
     )
     often = [label for label, _ in labels.most_common(_MOST_THINGS)]
     if often:
