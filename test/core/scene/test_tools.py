@@ -389,6 +389,17 @@ def test_deltas_with_poses_say_what_the_map_of_them_says() -> None:
     assert alone.motion('turn').number == pytest.approx(90)
 
 
+def test_a_way_is_as_long_as_it_winds() -> None:
+    deltas = walked()
+    first, second, *rest = deltas
+    wound = replace(second, motion=replace(second.motion, way_m=4.5))
+    assert first.pose
+    assert second.pose
+    chord_m = math.dist(first.pose.position, second.pose.position)
+    straight, winding = Scene(deltas).motion('way'), Scene([first, wound, *rest]).motion('way')
+    assert winding.number == pytest.approx(straight.number + 4.5 - chord_m)
+
+
 def test_what_was_seen_before_an_unknown_motion_has_no_place() -> None:
     scene = Scene(walked(with_poses=False))
     for label in ('sofa', 'lamp'):
