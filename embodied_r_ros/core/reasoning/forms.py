@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 YES_NO = re.compile(
     r'^(?:so|and|ok|okay|hey|please|tell me|can you tell me|do you know|um+|well)?[,\s]*(?:if\s+)?'
     r'(?:is|are|was|were|do|does|did|have|has|had|am|r (?:you|u)|any|'
-    r'(?:can|could) (?:you|u|i|we) (?:still |even |also |ever )?(?:see|spot|make out)|'
+    r'(?:can|could) (?:you|u|i|we) (?:still |even |also |ever |already )?(?:see|spot|make out)|'
     r'would|will|isn.t|aren.t|didn.t)\b'
 )
 # What asks first in a question that does not begin with it: "in this run, did you ...".

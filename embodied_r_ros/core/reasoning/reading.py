@@ -68,7 +68,7 @@ _SIDES = {
 }
 CLOCK = re.compile(r"\bo'?\s?clock\b|\bclock (?:direction|position|face)\b")
 _NEAR = re.compile(r'\b(?:next to|near|beside|close (?:to|together|by))\b')
-_EITHER_OR = re.compile(r'\bor\b(?! (?:not|so|less|more than|a bit)\b)')  # one of two is meant
+_EITHER_OR = re.compile(r'\bor\b(?! (?:not|so|less|more(?! to| left| right)|a bit)\b)')  # one of two is meant
 _EITHER = re.compile(r'\b(?:closer|nearer) to\b.*\bor\b')
 _FURTHER = re.compile(
     r'\b(?:more|f[au]rther|f[au]rthest|most)(?: (?:to|on))?(?: the| your)? (?P<side>left|right)\b|'
@@ -506,7 +506,7 @@ class _Question:
 
     def _now(self, calls: list[Call]) -> Reading:
         still = self.has(r'still(?! moving)|stop\w*|stand\w*|stationary|static')
-        if still and self.has('or'):
+        if still and self.is_either:
             return self.made(calls, Form.TEXT, open_too=True)
         self.is_yes_no = True
         return self.made(calls, Form.YES_NO, wanted='still' if still else 'moving')

@@ -767,6 +767,10 @@ def _did_turn(wanted: str, result: Result) -> bool:
 
 def _did(reading: Reading, result: Result) -> bool:
     what, wanted = result.arguments[0], reading.wanted
+    if what == 'any' and wanted == 'still' and result.value:
+        if not result.facts['stood']:
+            _refuse('whether I ever stood is not known: a short stop leaves no keyframe')
+        return True
     if what in ('now', 'any'):
         return bool(result.value) == (wanted == 'moving')
     if what == 'turn':
