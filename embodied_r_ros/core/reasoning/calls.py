@@ -18,6 +18,7 @@ from embodied_r_ros.common.untrusted import as_seen
 from embodied_r_ros.core.reasoning.forms import asks_yes_no
 from embodied_r_ros.core.reasoning.prompts import Prompt
 from embodied_r_ros.core.reasoning.reading import (
+    are_names,
     Call,
     COUNTED,
     is_foreign,
@@ -297,10 +298,15 @@ def _read_part(
     asked = open_question(part, labels, told)
     if special := read_structure(part, options, labels, asked.names):
         return special
-    known, score = next(iter(readings_of(asked.sentence, len(asked.words))), (None, 0.0))
-    if known is None or score < _LIKE:
-        return Reading(part, names=asked.names, doubt=_NOT_READ)
-    return asked.read_as(known, question, options, labels)
+    wordings = [asked]
+    if not asked.words and are_names(options, labels):
+        of_options = f'{part.strip(" ?.!")}, {" or ".join(options)}'.lower()
+        wordings.append(open_question(of_options, labels, told))  # one of these is meant
+    for each in wordings:
+        known, score = next(iter(readings_of(each.sentence, len(each.words))), (None, 0.0))
+        if known and score >= _LIKE:
+            return each.read_as(known, question, options, labels)
+    return Reading(part, names=asked.names, doubt=_NOT_READ)
 
 
 @dataclass(frozen=True)

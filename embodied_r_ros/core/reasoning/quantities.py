@@ -277,8 +277,8 @@ _COUNT = re.compile(rf'\b(?:{"|".join(_WORDS)}|(?:half )?an?(?=\s+(?:{_NAMES})(?
 # What compares with a number: more unless it is less.
 _COMPARED = re.compile(
     r'\b(?:(?P<less>less|fewer|closer|nearer|smaller|shorter|lower|under|below|within|at most|'
-    r'in the first)|more|over|above|beyond|at least|(?:farth|furth|high|tall|wid|long|bigg|larg)er)'
-    r'(?: than| about)* (?P<rest>\d.*)'
+    r'in the first)|more|over|above|beyond|at least|'
+    r'(?:farth|furth|high|tall|wid|long|bigg|larg)er)(?: than| about)* (?P<rest>\d.*)'
 )
 
 

@@ -68,7 +68,8 @@ _SIDES = {
 }
 CLOCK = re.compile(r"\bo'?\s?clock\b|\bclock (?:direction|position|face)\b")
 _NEAR = re.compile(r'\b(?:next to|near|beside|close (?:to|together|by))\b')
-_EITHER_OR = re.compile(r'\bor\b(?! (?:not|so|less|more(?! to| left| right)|a bit)\b)')  # one of two is meant
+# One of two is meant.
+_EITHER_OR = re.compile(r'\bor\b(?! (?:not|so|less|more(?! to| left| right)|a bit)\b)')
 _EITHER = re.compile(r'\b(?:closer|nearer) to\b.*\bor\b')
 _FURTHER = re.compile(
     r'\b(?:more|f[au]rther|f[au]rthest|most)(?: (?:to|on))?(?: the| your)? (?P<side>left|right)\b|'
@@ -76,6 +77,7 @@ _FURTHER = re.compile(
 )
 _LARGER = re.compile(r'\b(?P<word>tall|high|long|wid|broad|bigg|larg)e?(?:er|r|est|st)\b')
 _FROM_START = re.compile(r'\b(?:sec(?:ond)?s? in(?:to)?|(?:at )?(?:what|which) (?:second|time))\b')
+_LENGTHS = 'far|distance|many|much|met(?:er|re)s?|feet|cm'  # words that ask for a number
 _NOW = re.compile(r'\b(?:still|now)\b')
 _IN_VIEW = re.compile(r'\b(?:see\w*|view|sight|visible|picture|frame)\b')
 _TURNS = {
@@ -421,7 +423,7 @@ class _Question:
     def _order(self, calls: list[Call]) -> Reading:
         words = calls[0].arguments.get('among', self._of_options)
         either = _BEFORE_OR_AFTER.search(' or '.join([self.text, *self.options]))
-        if (self.is_yes_no or either) and not _are_names(self.options, self.labels):
+        if (self.is_yes_no or either) and not are_names(self.options, self.labels):
             if len(words) != 2:
                 return self.doubt('which came before which is not clear')
             if either:
@@ -453,7 +455,7 @@ class _Question:
             return self.made([Call('where', {'name': START})], Form.PLACE, open_too=True)
         if self.is_yes_no and not limit_in(self.text):
             return self.made(calls, Form.YES_NO, wanted='back')
-        is_number = self.unit or self.has('far|distance|many|much') or self.is_yes_no
+        is_number = self.unit or self.has(_LENGTHS) or self.is_yes_no
         return self.made(calls, Form.NUMBER if is_number else Form.PLACE)
 
     def _moves(self, calls: list[Call]) -> Reading:
@@ -570,5 +572,6 @@ def directions_in(text: str) -> list[str]:
     return [word for word, p in _MOVES.items() if re.search(rf'\b(?:{p})\b', text)]
 
 
-def _are_names(options: Sequence[str], labels: Sequence[str]) -> bool:
+def are_names(options: Sequence[str], labels: Sequence[str]) -> bool:
+    """Whether there are options, and each names something."""
     return bool(options) and all(find_names(option.lower(), labels) for option in options)

@@ -1415,8 +1415,8 @@ class Scene:
         text = f'{when} {"moved" if last.is_moving else "did not move"}{seen}.'
         evidence = self._evidence_of_deltas(n == last.index for n in range(len(self.deltas)))
         arguments = ('any' if ever else 'now', '')
-        facts = {'stood': len(known) - moved}
-        return Result('motion', arguments, last.is_moving, '', text, evidence=evidence, facts=facts)
+        return Result('motion', arguments, last.is_moving, '', text, evidence=evidence,
+                      facts={'stood': len(known) - moved})  # fmt: skip
 
     def moves(self, what: str = '', which: str = '') -> Result:
         """Into which directions the camera moved, of its own view, and how it turned.

@@ -526,3 +526,9 @@ def test_seconds_are_not_known_where_a_rate_was_assumed(question: str, answer: s
         assert ('the images have no times' in told.sentence.lower()) == (answer == 'unknown')
     assert said(Scene(deltas), question) != 'unknown'
     assert not SceneMap.from_json(assumed.to_json()).has_times
+
+
+def test_options_are_the_things_that_are_compared() -> None:
+    far, near = 'the door', 'the lamp'
+    assert ask('which of the two is farther away now', far, near) == far
+    assert ask('which of the two is nearer to you now', far, near) == near
