@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 import json
 import math
-import signal
-import subprocess
-import sys
+from multiprocessing import get_context
 import time
 from typing import Any, TYPE_CHECKING
 
@@ -185,19 +185,11 @@ def test_a_landmark_is_forgotten_or_pinned(
     assert place.landmarks.records == (record,)
 
 
-_SAVER = """
-import sys
-from pathlib import Path
-from embodied_r_ros.core.scene.place_map import PlaceMap, read_places, write_places
-folder = Path(sys.argv[1])
-places = read_places(folder)[:1]
-print('ready', flush=True)
-number = 0
-while True:
-    number += 1
-    chosen = places * (1 + number % 2)
-    write_places(folder, chosen, chosen[0].landmarks.scene_map())
-"""
+def save_for_ever(folder: Path, places: list[MappedPlace]) -> None:
+    """Write one and two places in turn."""
+    for number in count():
+        chosen = places * (1 + number % 2)
+        write_places(folder, chosen, chosen[0].landmarks.scene_map())
 
 
 @pytest.mark.parametrize('times', [10, pytest.param(200, marks=pytest.mark.slow)])
@@ -205,24 +197,34 @@ def test_a_process_killed_while_it_saves_leaves_a_whole_map(
     times: int, places: list[MappedPlace], tmp_path: Path
 ) -> None:
     rng, sizes = np.random.default_rng(times), set[int]()
-    known = len(places[0].keyframes), len(places[0].landmarks.records)
-    read: list[MappedPlace] = []
+    large = replace(places[0], keyframes=places[0].keyframes * 10)  # so that a save takes a while
+    write_places(tmp_path, [large], large.landmarks.scene_map())
+    known = len(large.keyframes), len(large.landmarks.records)
     for _ in range(times):
-        process = subprocess.Popen(
-            [sys.executable, '-c', _SAVER, str(tmp_path)], stdout=subprocess.PIPE
-        )
-        assert process.stdout
-        assert process.stdout.readline() == b'ready\n'
-        time.sleep(float(rng.uniform(0.0, 0.2)))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        before = _written(tmp_path)
+        process = get_context('fork').Process(target=save_for_ever, args=(tmp_path, [large]))
+        process.start()
+        while _written(tmp_path) == before:
+            pass
+        time.sleep(float(rng.uniform(0.0, 0.02)))
+        process.kill()
+        process.join()
         read = read_places(tmp_path)
         sizes.add(len(read))
         for place in read:
             assert (len(place.keyframes), len(place.landmarks.records)) == known
     assert sizes <= {1, 2}
-    write_places(tmp_path, read, read[0].landmarks.scene_map())
+    write_places(tmp_path, places, large.landmarks.scene_map())
     assert not list(tmp_path.glob('.state.npz.*'))
+
+
+def _written(folder: Path) -> dict[str, int]:
+    """The files of a map and their sizes, those that are not finished too."""
+    found = {}
+    for path in folder.glob('*state.npz*'):
+        with suppress(FileNotFoundError):
+            found[path.name] = path.stat().st_size
+    return found
 
 
 def test_a_map_of_version_1_is_read_and_written_anew(
