@@ -58,7 +58,7 @@ class SceneMapperConfig(Settings):
 
     map_dir: str = setting(
         '',
-        'folder that keeps the scene map for later runs, which find themselves in it; empty: none',
+        'folder that keeps the scene map for later runs; empty: none',
         read_only=True,
     )
     map_save_s: float = setting(
@@ -117,10 +117,14 @@ class SceneMapper:
         """The map as it was published last."""
         return self._scene_map
 
-    @property
-    def where(self) -> str:
-        """Whether the robot found itself in the map of an earlier run, in words."""
-        return self._map.words
+    def values(self) -> dict[str, Any]:
+        """For the diagnostics."""
+        return {
+            'landmarks': len(self),
+            'place': self._map.words,
+            'deltas_not_mapped': self.dropped,
+            'keyframes_not_looked_for': self._map.dropped,
+        }
 
     def earlier(self) -> VisitChanges | str | None:
         """What changed since earlier runs, or why that is not known; None: there were none."""

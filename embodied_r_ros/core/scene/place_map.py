@@ -180,7 +180,7 @@ class PlaceMap:
             pose = self._joined.joint.pose(delta.pose) if delta.pose else None
             view = CameraView(pose and replace(pose, frame_id=MAP_FRAME))
             self._joined.add(SeenKeyframe(delta, view))
-            self._compare()
+            self._compare(self._joined)
 
     def _take_keyframe(self, delta: SemanticDelta, keyframe: Keyframe, lens: Intrinsics) -> None:
         assert delta.pose
@@ -208,22 +208,18 @@ class PlaceMap:
             self._joined.add(self._keyframes[-1].seen(self._joined.joint))
 
     @property
-    def is_lost(self) -> bool:
-        """Whether there is a place that it did not find itself in."""
-        return bool(self._places) and self._joined is None
-
-    @property
     def words(self) -> str:
-        """Where the robot is."""
-        if self._joined:
-            date = datetime.fromtimestamp(self._joined.place.last_ns / NS_PER_S, timezone.utc)
-            return f'in the map of {date:%Y-%m-%d}'
-        return f'lost: {self._why}' if self.is_lost else 'in a new map'
+        """Where the robot is. From any thread."""
+        joined = self._joined
+        if joined is None:
+            return f'lost: {self._why}' if self._places else 'in a new map'
+        date = datetime.fromtimestamp(joined.place.last_ns / NS_PER_S, timezone.utc)
+        return f'in the map of {date:%Y-%m-%d}'
 
     def look(self) -> bool:
-        """Look for a keyframe in the places; whether there is more to be looked for or told.
+        """Look for a keyframe in the places; tells whether there was one to look for.
 
-        It takes a part of a second. `add` may be called meanwhile.
+        It takes a part of a second, in which other threads may ask what is known.
         """
         if not self._waiting:
             return False
@@ -242,8 +238,7 @@ class PlaceMap:
             is_same = same and same.place is place and same.is_at(joint)
             joined = same if is_same else self._join(place, joint)
             break
-        self._joined = joined
-        self._compare()
+        self._compare(joined)
         return True
 
     def _join(self, place: MappedPlace, joint: Joint) -> _Joined:
@@ -257,29 +252,32 @@ class PlaceMap:
             _edit(joined.both, edit, label, joint.point(position))
         return joined
 
-    def _compare(self) -> None:
-        joined = self._joined
+    def _compare(self, joined: _Joined | None) -> None:
+        """Say what changed; from now on the robot is where a place was joined, or lost."""
         if joined is None:
-            self._changes = None
+            self._joined = self._changes = None
             return
         after = [joined.moved(each.seen(joined.joint)) for each in self._keyframes]
         before = [each.seen() for each in joined.place.keyframes]
         old = joined.place.landmarks
         self._changes = compare_visits(before, after, old, joined.new, joined.both)
+        self._joined = joined
 
     def earlier(self) -> VisitChanges | str | None:
-        """What changed since earlier visits, or why that is not known; None: there were none."""
-        return self._why if self.is_lost else self._changes
+        """What changed since earlier visits, or why that is not known; None: there were none.
+
+        From any thread.
+        """
+        return self._changes or (self._why if self._places else None)
 
     def scene_map(self) -> SceneMap:
         """The map as others get it: in the frame of this run, once that has begun."""
-        joined, own = self._joined, self._own.scene_map()
-        if joined is None:
+        joined, changes, own = self._joined, self._changes, self._own.scene_map()
+        if joined is None or changes is None:
             if own.path or not self._places:
                 return own
             return self._places[0].landmarks.scene_map()
-        assert self._changes
-        told = self._changes.scene_map
+        told = changes.scene_map
         back, visits = joined.joint.inverse(own.frame_id), joined.place.visits
         start_ns = (self._start_ns or 0) + joined.late_ns
         yaw_rad, _, _ = yaw_pitch_roll(back.rotation)
@@ -314,7 +312,7 @@ class PlaceMap:
             there = joined.joint.point(place)
             for landmarks in (joined.both, joined.new, joined.place.landmarks):
                 _edit(landmarks, edit, label, there)
-            self._compare()
+            self._compare(joined)
         elif not self._own.path and self._places:
             _edit(self._places[0].landmarks, edit, label, place)
 
@@ -462,6 +460,10 @@ def _places_of(arrays: dict[str, Any], config: MapConfig | None) -> list[MappedP
     state = json.loads(arrays['state'].tobytes())
     if state['version'] != _VERSION:
         msg = f'version {state["version"]!r}, expected at most {_VERSION}'
+        raise InputError(msg)
+    rows = sum(int(one['features']) for place in state['places'] for one in place['keyframes'])
+    if any(arrays[key].shape[:1] != (rows,) for key in ('pixels', 'points', 'looks')):
+        msg = f'{rows} features are expected'
         raise InputError(msg)
     places, at, depth_at = [], 0, 0
     for place in state['places']:
