@@ -438,8 +438,7 @@ def read_places(folder: Path, config: MapConfig | None = None) -> list[MappedPla
     Raises:
         InputError: What is there cannot be read.
     """
-    path = folder / _STATE
-    old = folder / _OLD_STATE
+    path, old = folder / _STATE, folder / _OLD_STATE
     try:
         if path.exists():
             with np.load(path, allow_pickle=False) as arrays:
