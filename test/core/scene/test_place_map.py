@@ -164,6 +164,24 @@ def test_keyframes_that_contradict_a_joint_undo_it(
     assert len(second.places()) == 2
 
 
+def test_where_odometry_jumps_the_way_before_is_found_again(runs: dict[str, Seen]) -> None:
+    place_map = PlaceMap()
+    go(place_map, runs['before'])
+    old = {colour: one.id for colour, one in colours(place_map).items()}
+    far = Joint(rotation_from_ypr(0.8, 0.0, 0.0), np.array([100.0, 0.0, 0.0]), 'odom')
+    jumped = [
+        (replace(delta, stamp_ns=delta.stamp_ns + 9_000_000_000), keyframe)
+        for delta, keyframe in run(Room(1), BACK, (BALL, BOX), 1, far)
+    ]
+    where = go(place_map, jumped)
+    assert where[0].startswith('lost: ')
+    assert where[-1] == 'in the map of 1970-01-02'
+    assert {colour: one.id for colour, one in colours(place_map).items()} == old
+    true = far.inverse('odom').point(np.array(BOX.centre))
+    assert math.dist(colours(place_map)['blue'].position, true) < 0.3
+    assert len(place_map.places()) == 1
+
+
 def test_a_landmark_is_forgotten_or_pinned(
     runs: dict[str, Seen], places: list[MappedPlace], tmp_path: Path
 ) -> None:
