@@ -141,8 +141,14 @@ class JointSearch:
     What is found rests on all keyframes so far: later ones that contradict it undo it.
     """
 
-    def __init__(self, before: Sequence[VisitKeyframe]) -> None:
-        """Take the keyframes of the first visit, in order, with poses in metres, z up."""
+    def __init__(self, before: Sequence[VisitKeyframe], most: int = MOST_KEYFRAMES) -> None:
+        """Begin.
+
+        Args:
+            before: Keyframes of the first visit, in order, with poses in metres, z up.
+            most: Keyframes that were found, the newest ones, on which it rests: poses drift.
+        """
+        self._most = most
         self._known = [each.thinned() for each in before]
         self._compared = _evenly(len(before))
         self._tried: list[tuple[int, Pose, _Placed | None]] = []
@@ -156,6 +162,9 @@ class JointSearch:
         """
         placed = _placed(self._known, self._compared, number, shot)
         self._tried.append((number, shot.pose, placed))
+        found = [at for at, (_, _, one) in enumerate(self._tried) if one]
+        if len(found) > self._most:
+            del self._tried[: found[-self._most]]
         if len(self._tried) > 2 * MOST_KEYFRAMES:
             del self._tried[::2]
         return placed is not None

@@ -73,6 +73,7 @@ _VERSION = 2
 _STATE, _OLD_STATE, _MAP = 'state.npz', 'state.json', 'MAP.json'
 _MOST_PLACES = 4  # that are kept, the richest ones
 _MOST_WAITING = 16  # keyframes that wait to be looked for
+_MOST_FOUND = 40  # keyframes of a run on which it rests where it is
 _DRIFT_M, _DRIFT_RAD = (
     0.1,
     math.radians(3.0),
@@ -152,7 +153,8 @@ class PlaceMap:
     def _begin(self, places: Sequence[MappedPlace]) -> None:
         self._places = sorted(places, key=lambda one: one.landmarks.weight, reverse=True)
         self._searches = [
-            JointSearch([each.shot for each in place.keyframes]) for place in self._places
+            JointSearch([each.shot for each in place.keyframes], _MOST_FOUND)
+            for place in self._places
         ]
         self._own = LandmarkMap(self._config)
         self._keyframes: list[PlaceKeyframe] = []
@@ -338,8 +340,7 @@ class PlaceMap:
             thin = [replace(each, shot=each.shot.thinned()) for each in own]
             kept = tuple(_most_different(thin))
             places.append(MappedPlace(self._own.kept(), kept, (start_ns,)))
-        places.sort(key=lambda one: one.landmarks.weight, reverse=True)
-        return places[:_MOST_PLACES]
+        return sorted(places, key=lambda one: one.landmarks.weight, reverse=True)[:_MOST_PLACES]
 
 
 def _edit(landmarks: LandmarkMap, edit: MapEdit, label: str, place: Float64s) -> None:
