@@ -307,7 +307,7 @@ def test_a_large_file_is_found(tmp_path: Path) -> None:
 # A running robot that finds itself in its old maps added 410, and took 25 from `data`.
 # Labels that teach at once and what changed since a visit added 240; reading lost 270, cuts 1,000.
 _MOST_LINES = {
-    'common': 402, 'core': 18_055, 'bags': 4_720, 'serving': 1_295, 'data': 5_895, 'apps': 3_050,
+    'common': 402, 'core': 18_072, 'bags': 4_720, 'serving': 1_295, 'data': 5_897, 'apps': 3_050,
     'arm': 3_570, 'sim': 2_830, 'nodes': 5_575, 'cli': 1_985, 'training': 4_700, 'bench': 4_040,
 }  # fmt: skip
 

@@ -153,7 +153,7 @@ _MOTION = _Table(
     Motion,
     {
         'source': _enum(MotionSource),
-        'yaw_rad pitch_rad roll_rad confidence': _FLOAT,
+        'yaw_rad pitch_rad roll_rad confidence way_m': _FLOAT,
         'translation': _vector('Vector3'),
         'is_metric': _BOOL,
         'scale': _SCALE,
@@ -277,6 +277,14 @@ _PROPOSAL = _Table(
 )
 
 
+def _number_or_nan(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
 def keyframe_to_msg(factory: MessageFactory, keyframe: Keyframe) -> Any:
     """Make a Keyframe message."""
     camera = keyframe.intrinsics
@@ -284,7 +292,8 @@ def keyframe_to_msg(factory: MessageFactory, keyframe: Keyframe) -> Any:
         factory,
         keyframe,
         header=header_to_msg(factory, keyframe.stamp_ns, keyframe.frame_id),
-        overlap=float('nan') if keyframe.overlap is None else float(keyframe.overlap),
+        overlap=_number_or_nan(keyframe.overlap),
+        way_m=_number_or_nan(keyframe.way_m),
         image=encoded_image_to_msg(factory, keyframe.stamp_ns, keyframe.frame_id, keyframe.image),
         k=factory.array('float64', camera.matrix().ravel() if camera else [0.0] * 9),
         d=factory.array('float64', list(camera.distortion) if camera else []),
@@ -318,7 +327,8 @@ def keyframe_from_msg(msg: Any) -> Keyframe:
         msg,
         stamp_ns=stamp_ns_from_msg(msg.header.stamp),
         image=image,
-        overlap=None if msg.overlap != msg.overlap else float(msg.overlap),  # NaN: unset
+        overlap=_known(msg.overlap),
+        way_m=_known(getattr(msg, 'way_m', math.nan)),
         frame_id=msg.header.frame_id,
         intrinsics=intrinsics,
         pose=_pose_of(msg),

@@ -59,7 +59,9 @@ def keyframe() -> keyframes.Keyframe:
             True,
             0.75,
             deltas.ScaleSource.DEPTH,
+            way_m=2.25,
         ),
+        way_m=2.5,
         depth=pack_depth(np.full((48, 64), 2.0, np.float32)),
         fixed_mask=pack_mask(np.eye(12, 16) > 0),
         episode_id='e1',
@@ -69,7 +71,12 @@ def keyframe() -> keyframes.Keyframe:
 
 def delta() -> deltas.SemanticDelta:
     motion = deltas.Motion(
-        deltas.MotionSource.ODOMETRY, 0.5, -0.25, 0.125, (1.5, 0.0, -0.5), True, 0.75
+        deltas.MotionSource.ODOMETRY,
+        *(0.5, -0.25, 0.125),
+        (1.5, 0.0, -0.5),
+        True,
+        0.75,
+        way_m=2.25,
     )
     item = deltas.Item(
         'red tall object',

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.keyframes.tracks import Drift
     from embodied_r_ros.core.types.arrays import Float32s
     from embodied_r_ros.core.types.deltas import Motion
-    from embodied_r_ros.core.types.geometry import Intrinsics
+    from embodied_r_ros.core.types.geometry import Intrinsics, Pose
     from embodied_r_ros.core.types.images import EncodedImage, StampedImage
 
 # A clock that goes back by less is jitter between images; by more, it was set or a bag loops.
@@ -51,6 +51,7 @@ _SAME_SHIFT = 0.03
 # The camera is followed in images whose view moved so far [work px], and at least so often.
 _FOLLOWED_PX = 8.0
 _FOLLOWED_NS = 200_000_000
+_STEP_M = 0.03  # of the way by poses; shorter ones may be noise
 
 
 @dataclass(frozen=True)
@@ -303,6 +304,8 @@ class Keyframer:
         self._tracked_offsets: Float32s | None = None  # None: unknown
         self._tracked_ns = 0
         self._has_skipped = False
+        self._walked: Pose | None = None  # where the way has been measured to
+        self._way_m = math.nan  # of it, since the last keyframe
 
     def stream(
         self, images: Iterable[StampedImage], *, with_last: bool = False
@@ -341,12 +344,26 @@ class Keyframer:
         reference = self.selector.reference_view
         evaluation = self.selector.evaluate(image, is_last=is_last)
         motion = self._follow(image, evaluation, reference)
+        self._walk(image.pose, is_end=evaluation.is_keyframe)
         if not evaluation.is_keyframe:
             return evaluation, None
         keyframe = self._make(image, evaluation, motion)
         self._next_id += 1
         self._dropped_images = 0
+        self._way_m = 0.0
         return evaluation, keyframe
+
+    def _walk(self, pose: Pose | None, *, is_end: bool) -> None:
+        """Add the step to a pose to the way, which is unknown where one is."""
+        before, self._walked = self._walked, pose
+        if pose is None or before is None or pose.frame_id != before.frame_id:
+            self._way_m = math.nan
+            return
+        step_m = math.dist(before.position, pose.position)
+        if step_m >= _STEP_M or is_end:
+            self._way_m += step_m
+        else:
+            self._walked = before
 
     def _follow(
         self, image: StampedImage, evaluation: Evaluation, reference: View | None
@@ -397,6 +414,7 @@ class Keyframer:
             frame_id=image.frame_id,
             intrinsics=intrinsics,
             pose=image.pose,
+            way_m=None if math.isnan(self._way_m) else self._way_m,
             motion=motion,
             depth=None if image.depth is None else pack_depth(image.depth),
             fixed_mask=self.selector.fixed_parts.packed(),

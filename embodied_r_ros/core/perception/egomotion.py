@@ -131,7 +131,8 @@ def known_motion(
     """
     a, b = earlier.pose, later.pose
     if use_odometry and a and b and a.frame_id == b.frame_id:
-        return motion_from_poses(a, b)
+        way_m = later.way_m if later.reference_id == earlier.id else None
+        return replace(motion_from_poses(a, b), way_m=math.nan if way_m is None else way_m)
     followed = followed_motion(earlier, later, use_odometry=use_odometry)
     return followed if later.intrinsics or followed == NO_MOTION else None
 

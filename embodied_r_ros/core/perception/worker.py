@@ -100,10 +100,12 @@ class _Stream:
         """Add the motion up to a keyframe that is passed over to that of the next one."""
         following = self.waiting[0]
         if following.reference_id == keyframe.id and keyframe.reference_id != keyframe.id:
+            ways = [each.way_m for each in (keyframe, following) if each.way_m is not None]
             self.waiting[0] = replace(
                 following,
                 motion=composed_motion(keyframe.motion, following.motion),
                 reference_id=keyframe.reference_id,
+                way_m=sum(ways) if len(ways) == 2 else None,
             )
 
     def take(self) -> _Pair:

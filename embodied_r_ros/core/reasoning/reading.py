@@ -45,7 +45,6 @@ _STANDS = re.compile(
 )
 FLOOR = re.compile(r'\b(?:floor|ground)\b')
 _FACING = re.compile(r'\bfac(?:e|es|ing)|look(?:s|ing)? (?:at|towards?)\b')
-_STEPS = re.compile(r'(?:^|\s)\d+\.\s')
 # What asks of the start, or of when a thing came into view, and not of now.
 _AT_START = re.compile(
     r'\b(?:(?:at|in|on|from) (?:the )?(?:very )?(?:start|begin|beginning)\b|'
@@ -132,7 +131,7 @@ class Form(Enum):
 _IN_UNITS = frozenset({'distance', 'size', 'floor_area', 'way', 'displacement', 'height'})
 _FORMS = {
     'things': Form.LIST, 'size': Form.NUMBER, 'floor_area': Form.NUMBER, 'way': Form.NUMBER,
-    'duration': Form.NUMBER,
+    'duration': Form.NUMBER, 'way_to': Form.PLACE,
 }  # fmt: skip
 
 
@@ -250,11 +249,11 @@ def _parts(text: str) -> list[str]:
     """The questions in a text. What only orders an answer is none."""
     sentences = _SENTENCE.split(text)
     asked = [one for one in sentences if '?' in one or re.match(rf'{_QUESTION}\b', one)]
-    if any(map(_asks, asked)) and not _STEPS.search(text):
+    if any(map(_asks, asked)):
         is_short = len(_LETTERS.findall(' '.join(asked))) < _SHORT_QUESTION
         told = [one for one in sentences if one not in asked and (is_short or find_names(one, ()))]
         text = ' '.join([*told, *asked])
-    if _FACING.search(text) or _STEPS.search(text):
+    if _FACING.search(text):
         return [text]
     return [part.strip(' ,') for part in _NEXT.split(text) if part.strip(' ?,.!')]
 
@@ -324,20 +323,12 @@ class _Question:
     # By the words alone.
 
     def by_structure(self) -> Reading | None:
-        """Questions whose form alone says what they ask: a stance, or the steps of a route."""
-        if _STEPS.search(self.text) and len(self.words) >= 3:
-            start, facing, *_ = self.words
-            stops = _stops(self.text, self.labels)
-            if not stops:
-                return self.doubt('I know none of the places that the steps lead to')
-            more = {'start': start, 'facing': facing, 'via': stops[:-1]}
-            return self._way_to([Call('way_to', {'goal': stops[-1], **more})])
-        return self._by_stance() if len(self.words) >= 3 else None
-
-    def _by_stance(self) -> Reading | None:
+        """A question whose form alone says what it asks: who stands where, and faces what."""
         facing_at = _FACING.search(self.text)
-        if not facing_at:
+        if not facing_at or len(self.words) < 3:
             return None
+        if len(self.words) > 3:
+            return self.doubt('I read no steps of a route')
         before = [name for name in self.names if name.end <= facing_at.start()]
         after = [name for name in self.names if name.start >= facing_at.end()]
         if len(before) == 1 and len(after) >= 2:
@@ -533,13 +524,6 @@ class _Question:
         is_open = (bool(words) and ' or ' in self.text) or self.has('height|altitude|level')
         return self.made(calls, Form.TEXT, open_too=is_open)
 
-    def _way_to(self, calls: list[Call]) -> Reading:
-        if 'via' in calls[0].arguments or 'start' in calls[0].arguments:
-            blanks = ' '.join(_blanks(self.text))
-            route = self.made(calls, Form.PLACE, open_too=True, wanted=blanks)
-            return replace(route, kind='route')
-        return self.made(calls, Form.PLACE)
-
     def _visited(self, calls: list[Call]) -> Reading:
         words = calls[0].arguments.get('among') or self._of_options
         if self.is_yes_no and not self.options:
@@ -579,26 +563,6 @@ def goal_of_order(reading: Reading) -> Reading:
         return reading
     call = Call('way_to', {'goal': name.labels[0]})
     return replace(reading, calls=(call,), form=Form.NAME, doubt='')
-
-
-def _steps(text: str) -> list[str]:
-    return [step.strip() for step in _STEPS.split(text)[1:]]
-
-
-def _stops(text: str, labels: Sequence[str]) -> list[str]:
-    """The stops of a route's numbered steps."""
-    found = [find_names(step, labels) for step in _steps(text) if not step.startswith('[')]
-    return [names[0].text for names in found if names]
-
-
-def _blanks(text: str) -> list[str]:
-    """For each leg of a route, whether the turn before it is left out: 'yes' or 'no'."""
-    steps = _steps(text)
-    return [
-        'yes' if index and steps[index - 1].startswith('[') else 'no'
-        for index, step in enumerate(steps)
-        if not step.startswith('[')
-    ]
 
 
 def directions_in(text: str) -> list[str]:

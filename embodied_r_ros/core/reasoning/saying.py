@@ -48,7 +48,6 @@ from embodied_r_ros.core.reasoning.reading import (
     Reading,
     SINCE_START,
 )
-from embodied_r_ros.core.scene.map_relations import turn_word
 from embodied_r_ros.core.scene.names import find_names, resolve, SHAPE_NAMES
 from embodied_r_ros.core.scene.tools import NotKnownError, SIDES, START, UNITS
 from embodied_r_ros.core.types.answers import AnswerKind, Check, ToolCall
@@ -836,8 +835,6 @@ def _misfit(option: str, reading: Reading, results: tuple[Result, ...], scene: S
     if word and reading.form is Form.YES_NO:
         holds = all(_holds(reading, each, scene) for each in results)
         return 0.0 if (word[1] == 'yes') == holds else math.inf
-    if reading.kind == 'route':
-        return 0.0 if option == _turns_of_blanks(reading, result) else math.inf
     is_said = _says_word(option, result, scene)
     if is_said is not None:
         return 0.0 if is_said else math.inf
@@ -864,12 +861,6 @@ def _says_word(option: str, result: Result, scene: Scene) -> bool | None:
         is_named = any(_is_same(result.value, name, scene) for name in names)
         return is_named or result.value.lower() == option
     return None
-
-
-def _turns_of_blanks(reading: Reading, result: Result) -> str:
-    """The turns that the steps of a route leave out, in words."""
-    blanks = zip(result.facts['turns_deg'], reading.wanted.split(), strict=False)
-    return ', '.join(turn_word(turn) for turn, blank in blanks if blank == 'yes').lower()
 
 
 def _misfit_of_names(option: str, reading: Reading, result: Result, scene: Scene) -> float:

@@ -30,6 +30,7 @@ _ALSO = {
     'hair dryer': ('hair drier',),
     'motorcycle': ('motorbike',),
     'airplane': ('plane',),
+    'bicycle': ('bike',),
     'cabinet': ('cupboard',),
     'tv': ('tele', 'telly'),
     'trash can': ('garbage can', 'rubbish bin', 'dustbin'),

@@ -15,7 +15,13 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.core.types.deltas import Item, ScaleSource
 from embodied_r_ros.core.types.geometry import as_position, vector_of_direction
-from embodied_r_ros.core.types.vocabulary import class_of, COLOURS, family_of, SHAPES
+from embodied_r_ros.core.types.vocabulary import (
+    class_of,
+    COLOUR_WORDS,
+    COLOURS,
+    family_of,
+    SHAPES,
+)
 import numpy as np
 
 if TYPE_CHECKING:
@@ -56,7 +62,8 @@ class LabelParts:
     def of(cls, label: str) -> LabelParts:
         """Take a label apart."""
         words = label.lower().split()
-        colour = words[0] if words and words[0] in _COLOUR_NAMES else ''
+        known = COLOUR_WORDS if len(words) > 1 else _COLOUR_NAMES  # an orange is a fruit
+        colour = words[0] if words and words[0] in known else ''
         rest = words[1:] if colour else words
         if rest == ['object']:
             return cls(colour)
@@ -239,6 +246,7 @@ class FusedPlace:
 _ROUNDS = 5
 _HUBER = 1.5  # deviations across from which on a sighting counts less
 _CAUCHY = 1.0  # the same of distances, which are more often quite wrong
+_SHRINKS = 0.25  # share of how far a thing was from a camera, below which it is no nearer
 _INDEPENDENT = 4  # sightings of one thing share their errors: more make it no surer
 
 
@@ -259,6 +267,9 @@ def fused_place(sightings: Sequence[Sighting], near: Float64s) -> FusedPlace:
         information = bundle.information(place, along, across_weights)
         total = information.sum(axis=0) + 1e-9 * np.eye(3)
         place = np.linalg.solve(total, np.einsum('nij,nj->i', information, bundle.points))
+        if (bundle.far(place) < _SHRINKS * bundle.far(near)).any():
+            place = near  # all rays meet where a camera stood
+            break
     # How unsure it is counts the loose side of each distance, to where it may have to move yet.
     loose = np.minimum(along, bundle.near_along)
     total = bundle.information(place, loose, across_weights).sum(axis=0) + 1e-9 * np.eye(3)
@@ -297,5 +308,8 @@ class _Bundle:
         return np.asarray(along), np.asarray(np.minimum(1.0, _HUBER / deviation))
 
     def _tight(self, place: Float64s) -> Float64s:
-        far = np.linalg.norm(place - self.origins, axis=1)
-        return np.asarray(np.maximum(_LEAST_ACROSS_M, self._spread * far) ** -2.0)
+        return np.asarray(np.maximum(_LEAST_ACROSS_M, self._spread * self.far(place)) ** -2.0)
+
+    def far(self, place: Float64s) -> Float64s:
+        """How far a place is from each camera [m]. Shape (N,)."""
+        return np.asarray(np.linalg.norm(place - self.origins, axis=1))

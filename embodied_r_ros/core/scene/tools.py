@@ -669,10 +669,31 @@ class Scene:
         places = [self._describe(thing) for thing in there if thing.position is not None]
         where = f': {"; ".join(places)}' if 0 < len(places) <= 4 and self.path else ''
         facts = {'there': len(there), 'names': found.labels, 'pieces': pieces}
+        text, evidence = f'I have seen {words}{also}{where}.', self._evidence(things)
+        number, shown = self._most_at_once(found) if found.kind else (0, evidence)
+        if number > len(things):
+            text = f'I have seen {number} {plural(found.kind)} at once, '
+            text += f'and know the place of {len(places)} of them{where}.'
+            evidence, facts['there'] = shown, number
         return Result(
-            'count', (name,), float(len(things)), text=f'I have seen {words}{also}{where}.',
-            evidence=self._evidence(things), facts=facts,
+            'count', (name,), float(max(number, len(things))), text=text, evidence=evidence,
+            facts=facts,
         )  # fmt: skip
+
+    def _most_at_once(self, name: Name) -> tuple[int, Evidence]:
+        """The most things of a name that one view shows for sure, and the view."""
+        numbers = [
+            sum(
+                item.label in name.labels
+                and item.status is not ItemStatus.LEFT
+                and not item.is_doubtful
+                for item in delta.items
+            )
+            for delta in self.deltas
+        ]
+        best = max(numbers, default=0)
+        at = numbers.index(best) if numbers else -1
+        return best, self._evidence_of_deltas(n == at for n in range(len(numbers)))
 
     @_tool
     def where(self, name: str, at: str = ROBOT, facing: str = '') -> Result:

@@ -96,7 +96,8 @@ def _of_pose(index: int, delta: SemanticDelta, last: Stand | None) -> Stand:
     if last is None:
         return Stand(index, delta.stamp_ns, rotation, position, 0.0, 0.0, 0.0)
     turn = yaw_pitch_roll(last.rotation.T @ rotation)[0]
-    moved = float(np.linalg.norm(position - last.position))
+    chord = float(np.linalg.norm(position - last.position))
+    moved = max(chord, delta.motion.way_m if math.isfinite(delta.motion.way_m) else 0.0)
     is_moving = moved > _STILL_M or abs(turn) > _STILL_RAD
     return Stand(
         index, delta.stamp_ns, rotation, position, last.turned_rad + turn,

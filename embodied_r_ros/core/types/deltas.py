@@ -98,6 +98,7 @@ class Motion:
     is_metric: bool = False
     confidence: float = NAN  # share of the evidence that agrees, 0..1
     scale: ScaleSource = ScaleSource.UNKNOWN  # what gave the metres, where there are some
+    way_m: float = NAN  # length of the way in between, which may wind
 
     @property
     def way(self) -> tuple[float, float, float]:
@@ -277,7 +278,7 @@ def _with_position(item: Item) -> dict[str, Any]:
 
 
 def _motion_to_json(motion: Motion) -> dict[str, Any]:
-    figures = _figures(motion, ('yaw_rad', 'pitch_rad', 'roll_rad', 'confidence'))
+    figures = _figures(motion, ('yaw_rad', 'pitch_rad', 'roll_rad', 'confidence', 'way_m'))
     if all(math.isfinite(value) for value in motion.translation):
         figures['translation'] = [round(value, 4) for value in motion.translation]
     return {'source': motion.source.name, 'is_metric': motion.is_metric, **figures}

@@ -46,6 +46,7 @@ class Keyframe:
     frame_id: str = 'camera_optical_frame'
     intrinsics: Intrinsics | None = None  # of `image` as it is here
     pose: Pose | None = None  # of the camera link at the stamp
+    way_m: float | None = None  # since the previous keyframe, by the poses of all images between
     motion: Motion | None = None  # since the previous keyframe, followed image by image
     depth: PackedDepth | None = None  # of the same view as `image`
     fixed_mask: PackedMask | None = None  # what is fixed to the camera; None: nothing is known

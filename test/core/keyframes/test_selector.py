@@ -346,3 +346,21 @@ def test_a_keyframe_carries_what_is_known_of_its_camera() -> None:
     assert keyframe.intrinsics == Intrinsics(160, 120, 150.0, 150.0, 79.5, 59.5)
     assert (keyframe.frame_id, keyframe.pose) == ('eye', pose)
     assert isinstance(keyframe.image, EncodedImage)
+
+
+def test_a_keyframe_tells_how_long_the_way_to_it_was() -> None:
+    extractor = Keyframer(KeyframeConfig(follow_motion=False))
+    there_and_back = [0.0, 0.25, 0.5, 0.25, 0.0]
+    standing = [0.01 * (-1) ** number for number in range(20)]  # metres of a pose's noise
+    images = stream([look()] * 25)
+    shown = [
+        replace(image, pose=Pose((x, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0), 'odom'))
+        for image, x in zip(images, [*there_and_back, *standing], strict=True)
+    ]
+    first, last = extractor.stream(shown, with_last=True)
+    assert first.way_m is None
+    assert last.way_m == pytest.approx(1.0, abs=0.05)
+    *_, last = Keyframer(extractor.selector.config).stream(
+        [*shown[:4], replace(shown[4], pose=None), *shown[5:]], with_last=True
+    )
+    assert last.way_m is None

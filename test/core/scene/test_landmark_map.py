@@ -9,6 +9,7 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.core.scene.landmark_map import LandmarkMap, MapConfig, write_scene_map
+from embodied_r_ros.core.scene.sightings import fused_place, sighting_of
 from embodied_r_ros.core.types.deltas import (
     DeltaKind,
     Item,
@@ -21,7 +22,7 @@ from embodied_r_ros.core.types.landmarks import Landmark, LandmarkStatus, read_s
 import numpy as np
 import pytest
 
-from test.core.scene.places import CAMERA, camera_at, delta_of, SECOND_NS, Thing
+from test.core.scene.places import CAMERA, camera_at, delta_of, item_of, SECOND_NS, Thing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -595,3 +596,18 @@ def test_a_lens_is_learned_from_items() -> None:
     assert chair.size == pytest.approx((0.4, 0.4, 0.4), abs=0.03)
     assert CAMERA.width  # the lens that was not told
     assert math.isfinite(chair.confidence)
+
+
+def test_rays_that_meet_where_the_camera_stood_place_nothing_there() -> None:
+    pose = camera_at(1.2, 0.6)
+    first = sighting_of(item_of(CHAIR, camera_at(0.0, 0.0)), camera_at(0.0, 0.0), 1, 1)
+    rays = [
+        sighting_of(
+            replace(item_of(CHAIR, pose), bearing_rad=math.radians(aside)), pose, 2, number
+        )
+        for number, aside in enumerate([29, 29, -41, -43, -16], 2)
+    ]
+    assert first
+    looks = [first, *(ray.without_distance() for ray in rays if ray)]
+    place = fused_place(looks, first.position).position
+    assert math.dist(place, pose.position) > 0.5

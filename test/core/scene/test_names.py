@@ -91,3 +91,12 @@ def test_who_is_asked_is_no_thing_unless_the_scene_has_one() -> None:
     assert find_names('Which way did the robot turn?', ['sofa']) == []
     (name,) = find_names('Which way did the robot turn?', LABELS)
     assert name.labels == ('robot',)
+
+
+@pytest.mark.parametrize('label', ['orange round object', 'black round object'])
+def test_colours_that_only_a_model_names_are_colours(label: str) -> None:
+    assert resolve('round objects', ('blue round object', label)).labels == (
+        'blue round object',
+        label,
+    )
+    assert resolve('orange', ('orange',)).kind == 'orange'

@@ -228,6 +228,18 @@ def test_what_is_absent_is_counted_as_none() -> None:
     assert 'not seen' in none.text
 
 
+def test_as_many_things_are_counted_as_one_view_shows() -> None:
+    pair = [Thing('chair', (3.0, side, 0.5)) for side in (0.3, -0.3)]
+    deltas = [
+        replace(delta_of(number, camera_at(0, 0), *things)[0], pose=camera_at(0, 0))
+        for number, things in enumerate((pair, pair[:1]))
+    ]
+    known = replace(KNOWN, landmarks=(Landmark('chair', pair[0].place, 1, None, 1, 2, 2, 0.9),))
+    assert Scene(place=known).count('chairs').number == 1
+    count = Scene(deltas, known).count('chairs')
+    assert (count.number, count.evidence.numbers) == (2, (1,))
+
+
 @pytest.mark.parametrize('name', OF_THE_WAY)
 def test_without_a_path_nothing_is_known_from_here(name: str) -> None:
     assert_reason(OF_THE_WAY[name](Scene(place=replace(KNOWN, path=()))))
@@ -387,6 +399,17 @@ def test_deltas_with_poses_say_what_the_map_of_them_says() -> None:
         one, other = alone.motion(what), mapped.motion(what)
         assert one.number == pytest.approx(other.number, abs=1e-3), what
     assert alone.motion('turn').number == pytest.approx(90)
+
+
+def test_a_way_is_as_long_as_it_winds() -> None:
+    deltas = walked()
+    first, second, *rest = deltas
+    wound = replace(second, motion=replace(second.motion, way_m=4.5))
+    assert first.pose
+    assert second.pose
+    chord_m = math.dist(first.pose.position, second.pose.position)
+    straight, winding = Scene(deltas).motion('way'), Scene([first, wound, *rest]).motion('way')
+    assert winding.number == pytest.approx(straight.number + 4.5 - chord_m)
 
 
 def test_what_was_seen_before_an_unknown_motion_has_no_place() -> None:
