@@ -304,10 +304,11 @@ def test_a_large_file_is_found(tmp_path: Path) -> None:
 
 # Lines of code that a room may have: more than what it has now only where something else goes.
 # Two visits to a place (joining, changes, their page, bench and rendered pairs) added 950.
+# A running robot that finds itself in its old maps added 410, and took 25 from `data`.
 # Labels that teach at once and what changed since a visit added 240; reading lost 270, cuts 1,000.
 _MOST_LINES = {
-    'common': 402, 'core': 17_640, 'bags': 4_720, 'serving': 1_295, 'data': 5_920, 'apps': 3_050,
-    'arm': 3_570, 'sim': 2_830, 'nodes': 5_545, 'cli': 1_985, 'training': 4_700, 'bench': 4_040,
+    'common': 402, 'core': 18_072, 'bags': 4_720, 'serving': 1_295, 'data': 5_897, 'apps': 3_050,
+    'arm': 3_570, 'sim': 2_830, 'nodes': 5_575, 'cli': 1_985, 'training': 4_700, 'bench': 4_040,
 }  # fmt: skip
 
 _DOCUMENTED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

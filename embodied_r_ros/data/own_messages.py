@@ -240,8 +240,9 @@ _ANSWER = _Table(
 _LANDMARK = _Table(
     Landmark,
     {
-        'id observations': _INT,
-        'label': _TEXT,
+        'id observations visit': _INT,
+        'label change': _TEXT,
+        'pinned': _BOOL,
         'position': _vector('Point'),
         'first_seen last_seen': _STAMP,
         'confidence': _FLOAT,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass, replace
 import math
@@ -12,8 +13,8 @@ import threading
 import time
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_msgs.msg import LandmarkArray
-from embodied_r_msgs.srv import Recall
+from embodied_r_msgs.msg import Keyframe, LandmarkArray
+from embodied_r_msgs.srv import EditLandmark, Recall
 from embodied_r_ros.bags.messages import stamp_ns_from_msg, vector_from_msg
 from embodied_r_ros.bags.vision_messages import (
     DETECTIONS_3D,
@@ -21,31 +22,32 @@ from embodied_r_ros.bags.vision_messages import (
     landmarks_to_msg,
     MARKERS,
 )
-from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.errors import ImageError, InputError
 from embodied_r_ros.common.settings import setting, Settings
-from embodied_r_ros.core.scene.camera import CameraView
-from embodied_r_ros.core.scene.landmark_map import (
-    check_folder,
-    LandmarkMap,
-    load_map,
-    MapConfig,
-    write_map,
-)
+from embodied_r_ros.core.scene.landmark_map import check_folder, MapConfig, MapEdit
+from embodied_r_ros.core.scene.place_map import PlaceMap, read_places, write_places
+from embodied_r_ros.core.types.deltas import SemanticDelta
 from embodied_r_ros.core.types.landmarks import newest_stamp_ns, SceneMap
 from embodied_r_ros.core.types.things import plural
-from embodied_r_ros.data.own_messages import landmark_to_msg, scene_map_to_msg
+from embodied_r_ros.data.own_messages import (
+    keyframe_from_msg,
+    landmark_to_msg,
+    scene_map_to_msg,
+)
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.topics import installed_class, ROS_MESSAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from embodied_r_ros.core.types.deltas import SemanticDelta
+    from embodied_r_ros.core.scene.changes import VisitChanges
+    from embodied_r_ros.core.types.keyframes import Keyframe as CoreKeyframe
     from embodied_r_ros.core.types.landmarks import Landmark
     from embodied_r_ros.nodes.node_base import ManagedNode
 
 
 _MOST_WAITING = 100  # deltas; in a large place one may take a quarter of a second
+_MOST_KEYFRAMES = 32  # whose deltas may still come
 _LOOK_S = 0.2  # between looks at whether the node is closed
 _OUTPUTS = {DETECTIONS_3D: 'landmarks/detections', MARKERS: 'landmarks/markers'}
 
@@ -56,7 +58,7 @@ class SceneMapperConfig(Settings):
 
     map_dir: str = setting(
         '',
-        'folder that keeps the scene map over a restart; empty: none',
+        'folder that keeps the scene map for later runs; empty: none',
         read_only=True,
     )
     map_save_s: float = setting(
@@ -80,14 +82,17 @@ class SceneMapper:
         """
         self._node, self._config, self._limits = node, config, limits
         self._folder = Path(config.map_dir).expanduser() if config.map_dir else None
-        self._map = load_map(self._folder, limits) if self._folder else LandmarkMap(limits)
+        self._map = PlaceMap(read_places(self._folder, limits) if self._folder else (), limits)
         if self._folder:
             check_folder(self._folder)
         self._scene_map = SceneMap()  # never changed, only replaced: readers need no lock
         self._stamp_ns = newest_stamp_ns(self._map.scene_map())
         self._is_saved = True
         self.dropped = 0  # deltas that found the line full
-        self._waiting: queue.Queue[SemanticDelta] = queue.Queue(_MOST_WAITING)
+        self._waiting: queue.Queue[SemanticDelta | Callable[[PlaceMap], None]] = queue.Queue(
+            _MOST_WAITING
+        )
+        self._keyframes: OrderedDict[tuple[str, int], Keyframe] = OrderedDict()
         self._shown: set[int] | None = None  # ids of landmarks with a marker; None: not known
         self._lock = threading.Lock()  # of the map's state
         self._telling = threading.Lock()  # one revision after the other
@@ -98,7 +103,8 @@ class SceneMapper:
             if message := installed_class(kind):
                 self._outputs[kind] = node.publisher(message, topic, topics.LATCHED)
         node.serve(Recall, 'recall', self._recall)
-        if len(self._map):
+        node.serve(EditLandmark, 'edit_landmark', self._edit)
+        if self._map.scene_map().landmarks:
             self._renew()
         self._worker = threading.Thread(target=self._work, name='scene map', daemon=True)
         self._worker.start()
@@ -111,12 +117,35 @@ class SceneMapper:
         """The map as it was published last."""
         return self._scene_map
 
+    def values(self) -> dict[str, Any]:
+        """For the diagnostics."""
+        return {
+            'landmarks': len(self),
+            'place': self._map.words,
+            'deltas_not_mapped': self.dropped,
+            'keyframes_not_looked_for': self._map.dropped,
+        }
+
+    def earlier(self) -> VisitChanges | str | None:
+        """What changed since earlier runs, or why that is not known; None: there were none."""
+        return self._map.earlier()
+
+    def listen(self) -> None:
+        """Hear keyframes while the node is active, by which a place is found again."""
+        if self._folder:
+            self._node.subscribe(Keyframe, 'keyframe', self._take_keyframe, topics.RESULT)
+
     def add(self, delta: SemanticDelta) -> None:
         """Take in what was perceived, at the pose of its camera where that is known, soon."""
         try:
             self._waiting.put_nowait(delta)
         except queue.Full:
             self.dropped += 1
+
+    def _take_keyframe(self, msg: Keyframe) -> None:
+        self._keyframes[msg.camera, stamp_ns_from_msg(msg.header.stamp)] = msg
+        while len(self._keyframes) > _MOST_KEYFRAMES:
+            self._keyframes.popitem(last=False)
 
     def publish(self) -> None:
         """Tell of the map as it is, to those who come later as well."""
@@ -130,7 +159,7 @@ class SceneMapper:
             with suppress(queue.Empty):
                 while True:
                     self._waiting.get_nowait()
-            self._map = LandmarkMap(self._limits)
+            self._map = PlaceMap((), self._limits)
         self._renew()
         self.save()
 
@@ -139,10 +168,10 @@ class SceneMapper:
         if self._folder is None:
             return
         with self._lock:
-            state, scene_map = self._map.to_json(), self._map.scene_map()
+            places, scene_map = self._map.places(), self._map.scene_map()
             self._is_saved = True
         try:
-            write_map(self._folder, state, scene_map)
+            write_places(self._folder, places, scene_map)
         except InputError as error:
             self._is_saved = False
             self._node.log_problem(error)
@@ -152,6 +181,8 @@ class SceneMapper:
         while not self._stop.is_set():
             try:
                 self._take(self._waiting.get(timeout=_LOOK_S))
+                while self._waiting.empty() and self._map.look() and not self._stop.is_set():
+                    self._renew()
             except queue.Empty:
                 pass
             except Exception as error:  # whatever a delta holds, the next one is taken in
@@ -161,13 +192,25 @@ class SceneMapper:
                 saved_s = time.monotonic()
                 self.save()
 
-    def _take(self, delta: SemanticDelta) -> None:
+    def _take(self, news: SemanticDelta | Callable[[PlaceMap], None]) -> None:
         with self._lock:
-            self._map.add(delta, CameraView(delta.pose))
-            self._stamp_ns = delta.stamp_ns
+            if isinstance(news, SemanticDelta):
+                self._map.add(news, self._keyframe_of(news))
+                self._stamp_ns = news.stamp_ns
+            else:
+                news(self._map)
             self._is_saved = False
         if not self._stop.is_set():
             self._renew()
+
+    def _keyframe_of(self, delta: SemanticDelta) -> CoreKeyframe | None:
+        """The keyframe of a delta; None: it was not heard, or is damaged."""
+        msg = self._keyframes.pop((delta.camera, delta.stamp_ns), None)
+        try:
+            return keyframe_from_msg(msg) if msg else None
+        except ImageError as error:
+            self._node.log_problem(error)
+            return None
 
     def _close(self) -> None:
         """End the worker after the delta that it is at, and write the map."""
@@ -197,6 +240,25 @@ class SceneMapper:
             msg = landmark_markers_to_msg(ROS_MESSAGES, scene_map, stamp_ns, gone_ids)
             self._outputs[MARKERS].publish(msg)
             self._shown = ids
+
+    def _edit(
+        self, request: EditLandmark.Request, response: EditLandmark.Response
+    ) -> EditLandmark.Response:
+        known = {landmark.id: landmark for landmark in self.scene_map().landmarks}
+        landmark, words = known.get(request.id), [edit.value for edit in MapEdit]
+        if landmark is None or request.action not in words:
+            wrong = f'no landmark has id {request.id}' if landmark is None else 'no such action'
+            response.message = f'{wrong}: see `landmarks` and EditLandmark'
+            return response
+        edit = MapEdit(request.action)
+        try:
+            self._waiting.put_nowait(lambda at: at.edit(edit, landmark.label, landmark.position))
+        except queue.Full:
+            response.message = 'the map is behind: ask again later'
+            return response
+        response.success = True
+        response.message = f'{landmark.label} {landmark.id}: {edit.name.lower()}'
+        return response
 
     def _recall(self, request: Recall.Request, response: Recall.Response) -> Recall.Response:
         scene_map = self.scene_map()

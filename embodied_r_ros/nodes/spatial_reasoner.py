@@ -264,6 +264,7 @@ class SpatialReasoner(ManagedNode):
         """Listen and answer, remembering nothing from before."""
         self._memory.reset()
         self._mapper.publish()
+        self._mapper.listen()
         self.while_active.callback(self._mapper.save)
         self._delta_meter, self._answer_meter = Meter(), Meter()
         self._recorder = RecorderWatch(self)
@@ -307,8 +308,7 @@ class SpatialReasoner(ManagedNode):
             'answers': self._answer_meter.count,
             'answer_age_s': self._answer_meter.age_s(),
             **{check.name.lower(): self._checks[check] for check in Check},
-            'landmarks': len(self._mapper),
-            'deltas_not_mapped': self._mapper.dropped,
+            **self._mapper.values(),
             'deltas_left_out': self._memory.left_out,
             'memory_resets': self._memory.resets,
             'questions_waiting': self._queue.pending(),
@@ -398,6 +398,7 @@ class SpatialReasoner(ManagedNode):
             question,
             episode_id=self._memory.episode_id,
             scene_map=scene_map if is_used else None,
+            earlier=self._mapper.earlier(),
         )
         answer_id = f'{self._run_id}-{next(self._counter)}'
         request = self._queue.ask(episode_question, answer_id, finish, listener)

@@ -11,7 +11,7 @@ import time
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_msgs.msg import LandmarkArray, SemanticDelta
-from embodied_r_msgs.srv import Recall, ResetMemory
+from embodied_r_msgs.srv import EditLandmark, Recall, ResetMemory
 from embodied_r_ros.core.scene.landmark_map import LandmarkMap
 from embodied_r_ros.core.types import deltas
 from embodied_r_ros.core.types.deltas import DeltaKind, Item, ScaleSource
@@ -61,10 +61,10 @@ class Mapped(Asker):
         self.deltas.publish(delta_to_msg(ROS_MESSAGES, delta))
         wait_for(lambda: self.node._mapper.scene_map().revision > before, 'the delta in the map')
 
-    def recall(self, **fields: Any) -> list[str]:
-        """Labels that the service gives."""
+    def recall(self, frame_id: str = 'odom', **fields: Any) -> list[str]:
+        """Labels that the service gives, of places in that frame."""
         response = self.graph.call(Recall, '/recall', Recall.Request(**fields))
-        assert response.frame_id == 'odom'
+        assert response.frame_id == frame_id
         return [landmark.label for landmark in response.landmarks]
 
 
@@ -140,12 +140,41 @@ def test_map_survives_a_restart_until_it_is_forgotten(
     saved = json.loads((folder / 'MAP.json').read_text())
     assert [landmark['label'] for landmark in saved['landmarks']] == ['sofa']
     graph.change(mapped.node, CONFIGURE)
-    assert mapped.recall() == ['sofa']
+    # Odometry may have begun anew: the old map is in no frame that is known now.
+    assert mapped.recall('map') == ['sofa']
     graph.call(ResetMemory, '/reset_memory', ResetMemory.Request())
-    assert mapped.recall() == ['sofa']
+    assert mapped.recall('map') == ['sofa']
     graph.call(ResetMemory, '/reset_memory', ResetMemory.Request(forget_map=True))
     assert not mapped.node._mapper.scene_map().landmarks
     assert json.loads((folder / 'MAP.json').read_text())['landmarks'] == []
+
+
+def test_a_landmark_is_forgotten_and_another_pinned(
+    graph: Graph, server: ChatServer, tmp_path: Path
+) -> None:
+    mapped = Mapped(graph, server, map_dir=str(tmp_path))
+    mapped.start()
+    mapped.show(AHEAD, LEFT)
+    ids = {one.label: one.id for one in mapped.node._mapper.scene_map().landmarks}
+
+    def edit(action: int, number: int) -> EditLandmark.Response:
+        request = EditLandmark.Request(action=action, id=number)
+        return graph.call(EditLandmark, '/edit_landmark', request)
+
+    assert edit(EditLandmark.Request.PIN, ids['sofa']).success
+    assert edit(EditLandmark.Request.FORGET, ids['door']).success
+    wait_for(lambda: len(mapped.node._mapper) == 1, 'one landmark')
+    maps = graph.inbox(LandmarkArray, '/landmarks', topics.LATCHED)
+    (sofa,) = maps.wait(1)[-1].landmarks
+    assert (sofa.label, sofa.pinned) == ('sofa', True)
+    refused = edit(EditLandmark.Request.PIN, ids['door'])
+    assert not refused.success
+    assert refused.message.startswith(f'no landmark has id {ids["door"]}')
+    assert not edit(7, ids['sofa']).success
+    assert edit(EditLandmark.Request.UNPIN, ids['sofa']).success
+    graph.change(mapped.node, DEACTIVATE, CLEANUP)
+    (saved,) = json.loads((tmp_path / 'MAP.json').read_text())['landmarks']
+    assert (saved['label'], 'pinned' in saved) == ('sofa', False)
 
 
 def test_folder_with_something_else_is_refused(

@@ -32,13 +32,13 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.core.types.arrays import Float32s, Float64s
+    from embodied_r_ros.core.types.arrays import Bools, Float32s, Float64s
     from embodied_r_ros.core.types.geometry import Intrinsics
 
 _TOLERANCE = 0.00225  # of the image's width: how far a point may be seen from where it belongs
-_PARTNERS = 8  # later keyframes of a visit with which one places its points
+PARTNERS = 8  # later keyframes of a visit with which one places its points
 _PARALLAX_RAD = math.radians(1.5)  # between two rays that place a point
-_MOST_KEYFRAMES = 120  # of a visit, evenly chosen, that are compared
+MOST_KEYFRAMES = 120  # of a visit, evenly chosen, that are compared
 _EVERY = 3  # features of a keyframe by which the most alike ones are found
 _MOST_ALIKE = 5  # keyframes whose points place one
 _MIN_POINTS = 20  # that place a keyframe
@@ -57,6 +57,7 @@ class NotJoinedError(EmbodiedRError):
     def __init__(self, why: str) -> None:
         """Say why."""
         super().__init__(f'could not find itself in the old map: {why}')
+        self.why = why
 
 
 @dataclass
@@ -105,8 +106,22 @@ class Joint:
 
     def pose(self, pose: Pose) -> Pose:
         """A pose of the second visit in the frame of the first."""
-        place = self.rotation @ np.asarray(pose.position) + self.translation
+        place = self.point(np.asarray(pose.position))
         return Pose.of(self.rotation @ pose.rotation(), place, self.frame_id)
+
+    def point(self, point: Float64s) -> Float64s:
+        """A point of the second visit in the frame of the first (3,)."""
+        return np.asarray(self.rotation @ point + self.translation)
+
+    def keyframe(self, shot: VisitKeyframe) -> VisitKeyframe:
+        """A keyframe of the second visit in the frame of the first."""
+        moved = VisitKeyframe(self.pose(shot.pose), shot.features, shot.lens)
+        moved.points = shot.points @ self.rotation.T + self.translation
+        return moved
+
+    def inverse(self, frame_id: str) -> Joint:
+        """Where the frame of the first visit is in that of the second one."""
+        return Joint(self.rotation.T, -self.rotation.T @ self.translation, frame_id)
 
 
 @dataclass(frozen=True)
@@ -119,22 +134,76 @@ class _Placed:
     centre: Float64s  # of its camera in its own visit (3,)
     points: Float64s  # that agree, in the frame of the first visit (N, 3)
 
-    def agrees(self, other: _Placed) -> bool:
-        """Whether two keyframes say the same of where their visit is."""
-        turn = angle_between(self.joint.rotation, other.joint.rotation)
-        return turn <= _AGREE_RAD and all(
-            math.dist(
-                self.joint.rotation @ one.centre + self.joint.translation,
-                other.joint.rotation @ one.centre + other.joint.translation,
+
+class JointSearch:
+    """Finds where a visit is in the frame of an earlier one, keyframe by keyframe.
+
+    What is found rests on all keyframes so far: later ones that contradict it undo it.
+    """
+
+    def __init__(self, before: Sequence[VisitKeyframe], most: int = MOST_KEYFRAMES) -> None:
+        """Begin.
+
+        Args:
+            before: Keyframes of the first visit, in order, with poses in metres, z up.
+            most: Keyframes that were found, the newest ones, on which it rests: poses drift.
+        """
+        self._most = most
+        self._known = [each.thinned() for each in before]
+        self._compared = _evenly(len(before))
+        self._tried: list[tuple[int, Pose, _Placed | None]] = []
+
+    def add(self, number: int, shot: VisitKeyframe) -> bool:
+        """Look for a keyframe of the second visit; tells whether it was found.
+
+        Args:
+            number: By which joints name it.
+            shot: It, with its pose in the frame of its own visit.
+        """
+        placed = _placed(self._known, self._compared, number, shot)
+        self._tried.append((number, shot.pose, placed))
+        found = [at for at, (_, _, one) in enumerate(self._tried) if one]
+        if len(found) > self._most:
+            del self._tried[: found[-self._most]]
+        if len(self._tried) > 2 * MOST_KEYFRAMES:
+            del self._tried[::2]
+        return placed is not None
+
+    def joint(self) -> Joint:
+        """Where the second visit is, by its keyframes so far.
+
+        Raises:
+            NotJoinedError: It could not be found, or in more than one way.
+        """
+        if not self._known:
+            msg = 'it has no keyframes by which it could be recognised'
+            raise NotJoinedError(msg)
+        placed = [one for _, _, one in self._tried if one]
+        groups = [[placed[n] for n in np.flatnonzero(row)] for row in _agreement(placed)]
+        best = max(groups, key=_support, default=[])
+        if len(best) < _LEAST_VIEWS or _extent_m(best) < _LEAST_EXTENT_M:
+            msg = (
+                f'{len(best)} of {len(self._tried)} keyframes show what the first visit saw, '
+                f'expected {_LEAST_VIEWS} that show {_LEAST_EXTENT_M:g} m of it: the visits share '
+                'too little'
             )
-            <= _AGREE_M
-            for one in (self, other)
-        )
-
-
-def angle_between(one: Float64s, other: Float64s) -> float:
-    """Angle of the turn between two rotations (3, 3) [rad]."""
-    return math.acos(max(-1.0, min(1.0, (float(np.trace(one.T @ other)) - 1) / 2)))
+            raise NotJoinedError(msg)
+        found = {one.number for one in best}
+        against = _support([one for one in placed if one.number not in found])
+        if against > _MOST_AGAINST * _support(best):
+            msg = 'its keyframes fit in more than one way: places there look alike'
+            raise NotJoinedError(msg)
+        joint = _together(best, self._known[0].pose.frame_id)
+        poses = [joint.pose(pose) for _, pose, _ in self._tried]
+        due = _should_show(poses, [one.pose for one in self._known])
+        confirmed = sum(self._tried[n][0] in found for n in due)
+        if due and confirmed < _LEAST_CONFIRMED * len(due):
+            msg = (
+                f'of {len(due)} keyframes that would show the same only {confirmed} do: it is '
+                'another place that looks alike in part'
+            )
+            raise NotJoinedError(msg)
+        return joint
 
 
 def join_visits(before: Sequence[VisitKeyframe], after: Sequence[VisitKeyframe]) -> Joint:
@@ -148,54 +217,37 @@ def join_visits(before: Sequence[VisitKeyframe], after: Sequence[VisitKeyframe])
     Raises:
         NotJoinedError: It could not be found there, or in more than one way.
     """
-    known = [each.thinned() for each in before]
-    firsts, seconds = _evenly(len(before)), _evenly(len(after))
-    placed = [p for n in seconds if (p := _placed(known, firsts, n, after[n]))]
-    groups = [[one for one in placed if one.agrees(middle)] for middle in placed]
-    best = max(groups, key=_support, default=[])
-    if len(best) < _LEAST_VIEWS or _extent_m(best) < _LEAST_EXTENT_M:
-        msg = (
-            f'{len(best)} of {len(seconds)} keyframes show what the first visit saw, expected '
-            f'{_LEAST_VIEWS} that show {_LEAST_EXTENT_M:g} m of it: the visits share too little'
-        )
-        raise NotJoinedError(msg)
-    against = _support([one for one in placed if one not in best])
-    if against > _MOST_AGAINST * _support(best):
-        msg = 'its keyframes fit in more than one way: places there look alike'
-        raise NotJoinedError(msg)
-    joint = _together(best, before[0].pose.frame_id)
-    found = {one.number for one in best}
-    due = [n for n in seconds if _should_show(joint.pose(after[n].pose), before)]
-    confirmed = sum(n in found for n in due)
-    if due and confirmed < _LEAST_CONFIRMED * len(due):
-        msg = (
-            f'of {len(due)} keyframes that would show the same only {confirmed} do: it is '
-            'another place that looks alike in part'
-        )
-        raise NotJoinedError(msg)
-    return joint
+    search = JointSearch(before)
+    for number in _evenly(len(after)):
+        search.add(number, after[number])
+    return search.joint()
 
 
 def place_points(keyframes: Sequence[VisitKeyframe]) -> None:
     """Place features that two keyframes of a visit show from different places."""
     for number, one in enumerate(keyframes):
-        for other in keyframes[number + 1 : number + 1 + _PARTNERS]:
-            pairs = match_features(one.features, other.features)
-            is_known = np.isfinite(one.points[pairs[:, 0], 0])
-            is_known &= np.isfinite(other.points[pairs[:, 1], 0])
-            mine, theirs = pairs[~is_known].T
-            if not len(mine):
-                continue
-            points, angle, off = triangulate_between(
-                one.view, one.places[mine], other.view, other.places[theirs]
-            )
-            off /= [[one.tolerance], [other.tolerance]]
-            good = (angle > _PARALLAX_RAD) & (off < FITS).all(axis=0)
-            one.points[mine[good]] = other.points[theirs[good]] = points[good]
+        place_points_between(one, keyframes[number + 1 : number + 1 + PARTNERS])
+
+
+def place_points_between(one: VisitKeyframe, others: Sequence[VisitKeyframe]) -> None:
+    """Place features that a keyframe and others of its visit show from different places."""
+    for other in others:
+        pairs = match_features(one.features, other.features)
+        is_known = np.isfinite(one.points[pairs[:, 0], 0])
+        is_known &= np.isfinite(other.points[pairs[:, 1], 0])
+        mine, theirs = pairs[~is_known].T
+        if not len(mine):
+            continue
+        points, angle, off = triangulate_between(
+            one.view, one.places[mine], other.view, other.places[theirs]
+        )
+        off /= [[one.tolerance], [other.tolerance]]
+        good = (angle > _PARALLAX_RAD) & (off < FITS).all(axis=0)
+        one.points[mine[good]] = other.points[theirs[good]] = points[good]
 
 
 def _evenly(count: int) -> list[int]:
-    chosen = np.linspace(0, count - 1, min(count, _MOST_KEYFRAMES)).round().astype(int)
+    chosen = np.linspace(0, count - 1, min(count, MOST_KEYFRAMES)).round().astype(int)
     return [int(number) for number in chosen]
 
 
@@ -251,10 +303,29 @@ def _together(group: Sequence[_Placed], frame_id: str) -> Joint:
     return Joint(rotation, translation, frame_id, pairs, spread_m)
 
 
-def _should_show(pose: Pose, before: Sequence[VisitKeyframe]) -> bool:
-    """Whether a view is so near to one of the first visit that both show the same."""
-    return any(
-        math.dist(pose.position, one.pose.position) < _SAME_M
-        and angle_between(pose.rotation(), one.pose.rotation()) < _SAME_RAD
-        for one in before
-    )
+def _agreement(placed: Sequence[_Placed]) -> Bools:
+    """Which keyframes say the same of where their visit is. Shape (N, N)."""
+    if not placed:
+        return np.zeros((0, 0), bool)
+    turns = np.array([one.joint.rotation for one in placed])
+    ways = np.array([one.joint.translation for one in placed])
+    centres = np.array([one.centre for one in placed])
+    there = np.einsum('iab,jb->ija', turns, centres) + ways[:, None]
+    own = there[np.arange(len(placed)), np.arange(len(placed))]
+    near = np.linalg.norm(there - own, axis=2) <= _AGREE_M
+    return np.asarray(near & near.T & (_angles(turns, turns) <= _AGREE_RAD))
+
+
+def _should_show(poses: Sequence[Pose], before: Sequence[Pose]) -> list[int]:
+    """Which views are so near to one of the first visit that both show the same."""
+    some, others = ([each.rotation() for each in ways] for ways in (poses, before))
+    places, there = (np.array([each.position for each in ways]) for ways in (poses, before))
+    near = np.linalg.norm(places[:, None] - there, axis=2) < _SAME_M
+    near &= _angles(np.array(some), np.array(others)) < _SAME_RAD
+    return [int(number) for number in np.flatnonzero(near.any(axis=1))]
+
+
+def _angles(some: Float64s, others: Float64s) -> Float64s:
+    """Angles of the turns between rotations (N, 3, 3) and (M, 3, 3) [rad]. Shape (N, M)."""
+    traces = np.einsum('iab,jab->ij', some, others)
+    return np.asarray(np.arccos(np.clip((traces - 1) / 2, -1.0, 1.0)))

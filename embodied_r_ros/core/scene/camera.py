@@ -9,7 +9,7 @@ what a keyframe should show and does not, a map learns that a thing is gone.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 import math
 from typing import Any, TYPE_CHECKING
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # of images alone, with `NOMINAL_M` as their unit.
 START_FRAME = 'start'
 # A source of poses in such a frame corrects itself where it jumps; others lost their origin.
-_CORRECTED_FRAME = 'map'
+MAP_FRAME = 'map'
 _LEAST_JUMP_M = 1.0
 _CAMERAS_APART_M = 3.0  # on one robot, at most
 _LONGEST_GAP_S = 60.0  # over which speed excuses a way
@@ -67,7 +67,6 @@ class CameraTrack:
         self._stamp_ns = 0
         self._last_id: int | None = None  # keyframe that `_pose` is of, where motions go on
         self._camera = ''
-        self._is_restored = False  # odometry may have begun anew since it was saved
         self.part = 0  # counts unconnected parts of the track
         self.scales: Counter[ScaleSource] = Counter()  # what its places rest on, of this part
 
@@ -96,12 +95,12 @@ class CameraTrack:
 
     def _has_jumped(self, delta: SemanticDelta, pose: Pose) -> bool:
         frame = pose.frame_id.rpartition('/')[2]
-        if self._pose is None or frame in {_CORRECTED_FRAME, START_FRAME}:
+        if self._pose is None or frame in {MAP_FRAME, START_FRAME}:
             return False
         since_ns = delta.stamp_ns - self._stamp_ns
         if since_ns < -_BACK_NS:
             return True
-        seconds = 0.0 if self._is_restored else min(_LONGEST_GAP_S, abs(since_ns) / NS_PER_S)
+        seconds = min(_LONGEST_GAP_S, abs(since_ns) / NS_PER_S)
         least_m = _LEAST_JUMP_M if delta.camera == self._camera else _CAMERAS_APART_M
         far_m = math.dist(pose.position, self._pose.position)
         return far_m > max(least_m, self._max_speed_m_s * seconds)
@@ -135,39 +134,19 @@ class CameraTrack:
         self.scales.clear()
 
     def _keep(self, delta: SemanticDelta, pose: Pose) -> None:
-        self._pose, self._stamp_ns, self._is_restored = pose, delta.stamp_ns, False
+        self._pose, self._stamp_ns = pose, delta.stamp_ns
         self._last_id, self._camera = delta.to_id, delta.camera
 
-    def to_json(self) -> dict[str, Any]:
-        """Its state."""
-        pose = self._pose
-        return {
-            'pose': pose and [*pose.position, *pose.orientation],
-            'frame_id': pose and pose.frame_id,
-            'stamp_ns': self._stamp_ns,
-            'last_id': self._last_id,
-            'camera': self._camera,
-            'part': self.part,
-            'scales': {scale.name: count for scale, count in self.scales.items()},
-        }
+    def go_on(self, part: int, frame_id: str, scales: Counter[ScaleSource]) -> None:
+        """Go on in a part of a map that was kept, by poses in its own frame alone.
 
-    def restore(self, value: dict[str, Any]) -> None:
-        """Take a state that `to_json` gave.
-
-        Raises:
-            KeyError, TypeError, ValueError: It is none.
+        Args:
+            part: Its number.
+            frame_id: Its frame, in which poses do not jump.
+            scales: What its places rest on.
         """
-        if value['pose'] is not None:
-            x, y, z, qx, qy, qz, qw = (float(number) for number in value['pose'])
-            self._pose = Pose((x, y, z), (qx, qy, qz, qw), str(value['frame_id']))
-            self._is_restored = True
-            if not _is_sound(self._pose):
-                msg = f'pose {value["pose"]} is not a pose'
-                raise ValueError(msg)
-        self._stamp_ns, self._camera = int(value['stamp_ns']), str(value['camera'])
-        self._last_id = None if value['last_id'] is None else int(value['last_id'])
-        self.part = int(value['part'])
-        self.scales = Counter({ScaleSource[k]: int(n) for k, n in value['scales'].items()})
+        self._pose, self.part = replace(_LEVEL, frame_id=frame_id), part
+        self.scales = Counter(scales)
 
 
 def _is_sound(pose: Pose) -> bool:

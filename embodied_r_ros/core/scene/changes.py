@@ -10,24 +10,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from itertools import chain
 import math
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.core.scene.camera import CameraView, PlaceSight, Sight
+from embodied_r_ros.core.scene.camera import CameraView, MAP_FRAME, PlaceSight, Sight
 from embodied_r_ros.core.scene.landmark_map import LandmarkMap
 from embodied_r_ros.core.scene.map_part import same_places
 from embodied_r_ros.core.scene.sightings import LabelParts
-from embodied_r_ros.core.types.deltas import ItemStatus
-from embodied_r_ros.core.types.geometry import as_position, vector_of_direction
+from embodied_r_ros.core.types.deltas import DeltaKind, ItemStatus
+from embodied_r_ros.core.types.geometry import as_position, pixels_of_points, vector_of_direction
 from embodied_r_ros.core.types.landmarks import LandmarkStatus
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from embodied_r_ros.core.perception.visit_joint import Joint, VisitKeyframe
     from embodied_r_ros.core.scene.landmark_record import LandmarkRecord
-    from embodied_r_ros.core.types.arrays import Float64s
+    from embodied_r_ros.core.types.arrays import Float32s, Float64s
     from embodied_r_ros.core.types.deltas import Item, SemanticDelta
     from embodied_r_ros.core.types.geometry import Position
     from embodied_r_ros.core.types.landmarks import SceneMap
@@ -40,6 +40,7 @@ _UNSURE_M = 0.5  # of a place, from which on no look is known to be at it
 _SLACK_RAD = math.radians(4.0)  # between a direction and a place in it
 _ALIKE = 0.5  # difference of labels up to which a thing elsewhere may be the same
 _UNSEEN_SHARE = 0.7  # of the confidence that is left to what nobody saw go
+_DEPTH_PX = 160  # width of the depth that points give
 _LOOKED_AT = {PlaceSight.OPEN, PlaceSight.EMPTY}
 
 
@@ -114,7 +115,7 @@ class SeenKeyframe:
 
     def look_at(self, place: Position | Float64s, extent_m: float) -> PlaceSight:
         """What it shows of a place [m]."""
-        if self.view.pose is None:
+        if self.view.pose is None or self.delta.kind is DeltaKind.FAILED:
             return PlaceSight.OUTSIDE
         sight = Sight(self.view.pose, self.view, None, self.delta.items)
         return sight.of(np.asarray(place), extent_m)
@@ -169,6 +170,46 @@ class VisitChanges:
         return tuple(change for change in self.changes if change.kind in CHANGED)
 
 
+def seen_keyframe(
+    delta: SemanticDelta, shot: VisitKeyframe, depth: Float32s | None, joint: Joint | None
+) -> SeenKeyframe:
+    """A keyframe with its pose in the frame of the map.
+
+    Args:
+        delta: What was perceived of it.
+        shot: Its pose and lens, and the points that it shows.
+        depth: Along its optical axis [m]; None: that of its points counts.
+        joint: Where the frame of its visit is in that of the map; None: it is that of the map.
+    """
+    pose = replace(joint.pose(shot.pose) if joint else shot.pose, frame_id=MAP_FRAME)
+    shown = depth_of_points(shot) if depth is None else depth
+    return SeenKeyframe(delta, CameraView(pose, shot.lens, shown, is_sparse=depth is None))
+
+
+def depth_of_points(shot: VisitKeyframe) -> Float32s:
+    """Depth along the optical axis where points are known [m], 0 elsewhere. Shape (h, w)."""
+    wide = min(_DEPTH_PX, shot.lens.width)
+    small = shot.lens.scaled(wide, round(wide * shot.lens.height / shot.lens.width))
+    depth = np.zeros((small.height, small.width), np.float32)
+    local = shot.view.points(shot.points[np.isfinite(shot.points[:, 0])])
+    local = local[local[:, 2] > 0]
+    columns, rows = np.floor(pixels_of_points(small, local) + 0.5).astype(int).T
+    inside = (columns >= 0) & (columns < small.width) & (rows >= 0) & (rows < small.height)
+    depth[rows[inside], columns[inside]] = local[inside, 2]
+    return depth
+
+
+def behind(delta: SemanticDelta, step: int, late_ns: int) -> SemanticDelta:
+    """A delta of a later visit, with ids and stamps [ns] behind those of the visits before."""
+    return replace(
+        delta,
+        to_id=delta.to_id + step,
+        from_id=delta.from_id + step,
+        stamp_ns=delta.stamp_ns + late_ns,
+        from_stamp_ns=delta.from_stamp_ns + late_ns,
+    )
+
+
 def changes_between(before: Sequence[SeenKeyframe], after: Sequence[SeenKeyframe]) -> VisitChanges:
     """Say what changed between two visits whose poses are in one frame.
 
@@ -177,7 +218,19 @@ def changes_between(before: Sequence[SeenKeyframe], after: Sequence[SeenKeyframe
             second one, and are smaller.
         after: Those of the second one.
     """
-    old, new = map_of([before]).records, map_of([after]).records
+    old = map_of(before)
+    return compare_visits(before, after, old, map_of(after), map_of(after, old.kept()))
+
+
+def compare_visits(
+    before: Sequence[SeenKeyframe],
+    after: Sequence[SeenKeyframe],
+    old_map: LandmarkMap,
+    new_map: LandmarkMap,
+    both: LandmarkMap,
+) -> VisitChanges:
+    """Say what changed, as `changes_between`, with the maps of each visit and of both."""
+    old, new = old_map.records, new_map.records
     pairs = same_places(old, new)
     away = [one for n, one in enumerate(old) if n not in {row for row, _ in pairs}]
     fresh = [one for n, one in enumerate(new) if n not in {column for _, column in pairs}]
@@ -187,13 +240,32 @@ def changes_between(before: Sequence[SeenKeyframe], after: Sequence[SeenKeyframe
     ranked = sorted(told, key=lambda one: (list(ChangeKind).index(one.kind), -one.confidence))
     views = tuple(_with_views(each, before, after) for each in ranked)
     same = sum(old[row].status is LandmarkStatus.PRESENT for row, _ in pairs)
-    return VisitChanges(views, same, map_of([before, after]).scene_map())
+    return VisitChanges(views, same, _with_changes(both.scene_map(), views))
 
 
-def map_of(visits: Iterable[Sequence[SeenKeyframe]]) -> LandmarkMap:
-    """One map of visits whose poses are in one frame."""
-    landmarks = LandmarkMap()
-    for each in chain(*visits):
+def _with_changes(scene_map: SceneMap, changes: Sequence[Change]) -> SceneMap:
+    """A map whose landmarks say what changed of them."""
+    landmarks = list(scene_map.landmarks)
+    for change in reversed(changes):  # the surest kinds last: they stand
+        place = change.after or change.before
+        assert place
+        near = [
+            (math.dist(one.position, place), number)
+            for number, one in enumerate(landmarks)
+            if one.label == change.label
+        ]
+        far_m, number = min(near, default=(math.inf, 0))
+        if far_m <= _UNSURE_M:
+            one = replace(landmarks[number], change=change.kind.value)
+            is_gone = change.kind is ChangeKind.GONE
+            landmarks[number] = replace(one, status=LandmarkStatus.GONE) if is_gone else one
+    return replace(scene_map, landmarks=tuple(landmarks))
+
+
+def map_of(visit: Iterable[SeenKeyframe], landmarks: LandmarkMap | None = None) -> LandmarkMap:
+    """A map of keyframes whose poses are in one frame, or one of before that goes on with them."""
+    landmarks = landmarks or LandmarkMap()
+    for each in visit:
         if each.view.pose is None:
             landmarks.pass_over()
         else:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from enum import Enum
 import json
 import math
 import os
@@ -19,7 +20,15 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.common.settings import setting, Settings
-from embodied_r_ros.core.scene.camera import CameraTrack, CameraView, ItemLens, PlaceSight, Sight
+from embodied_r_ros.core.scene.camera import (
+    CameraTrack,
+    CameraView,
+    ItemLens,
+    MAP_FRAME,
+    PlaceSight,
+    Sight,
+    START_FRAME,
+)
 from embodied_r_ros.core.scene.landmark_record import LandmarkRecord
 from embodied_r_ros.core.scene.map_part import (
     assign,
@@ -43,13 +52,13 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.types.deltas import Item, SemanticDelta
     from embodied_r_ros.core.types.landmarks import PathPoint
 
-STATE_VERSION = 1
+STATE_VERSION = 2
+_READ_VERSIONS = (1, STATE_VERSION)
 _MOVES_M = 3.0  # a thing that moved by itself is looked for as far from its new place
 _ALIKE = 1.0  # difference of labels up to which a thing elsewhere may be the one that is gone
 _UNSURE_M = 1.0  # of a place, from which on a thing that is not there never was
 
 _Claims = dict[int, LandmarkRecord]  # by id: those of which a delta has a sighting
-_STATE, _MAP = 'state.json', 'MAP.json'
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,14 @@ class MapConfig(Settings):
     full_delta_items: int = setting(
         8, 'a delta with so many items may have left smaller ones out', between=(1, 64)
     )
+
+
+class MapEdit(Enum):
+    """What somebody may want to be done with a landmark. Values as in EditLandmark."""
+
+    FORGET = 0
+    PIN = 1
+    UNPIN = 2
 
 
 class LandmarkMap:
@@ -99,6 +116,11 @@ class LandmarkMap:
     def records(self) -> tuple[LandmarkRecord, ...]:
         """The landmarks of the richest part, with all that they rest on, in its own unit."""
         return tuple(self._richest.records)
+
+    @property
+    def weight(self) -> tuple[int, int]:
+        """How much it tells: sightings, or else points of the path."""
+        return self._richest.weight
 
     @property
     def path(self) -> tuple[PathPoint, ...]:
@@ -363,13 +385,14 @@ class LandmarkMap:
             if heir:
                 heir.follow(record)
                 part.records.remove(record)
-            elif record.observations == 1 or record.unsure_m > _UNSURE_M:
+            elif not record.pinned and (record.observations == 1 or record.unsure_m > _UNSURE_M):
                 part.records.remove(record)  # it was a mistake
         while len(part.records) > self.config.max_landmarks:
             part.records.remove(
                 min(
                     part.records,
                     key=lambda one: (
+                        one.pinned,
                         one.status is LandmarkStatus.PRESENT,
                         one.confidence,
                         one.last_seen_ns,
@@ -378,36 +401,47 @@ class LandmarkMap:
                 )
             )
 
+    def edit(self, record: LandmarkRecord, edit: MapEdit) -> None:
+        """Do what somebody wants to be done with one of `records`."""
+        record.pinned = edit is MapEdit.PIN
+        if edit is MapEdit.FORGET:
+            self._richest.records.remove(record)
+
+    def kept(self) -> LandmarkMap:
+        """An equal map of the richest part, which goes on by poses in its own frame alone."""
+        return LandmarkMap.from_json(self.to_json(), self.config)
+
     def to_json(self) -> dict[str, Any]:
-        """The whole state as plain JSON values, from which an equal map can be made."""
+        """What is kept of it as plain JSON values: the richest part."""
         return {
             'version': STATE_VERSION,
             'counts': dict(self.counts),
-            'track': self._track.to_json(),
             'lenses': {camera: lens.to_json() for camera, lens in self._lenses.items()},
-            'part': self._part.to_json(),
-            'other': self._other and self._other.to_json(),
+            'part': self._richest.to_json(),
         }
 
     @classmethod
     def from_json(cls, value: Any, config: MapConfig | None = None) -> LandmarkMap:
-        """Make a map of the state that `to_json` gave.
+        """Make a map of what `to_json` gave, in this version or an earlier one.
 
         Raises:
             InputError: It is none, or of another version.
         """
         version = value.get('version') if isinstance(value, dict) else None
-        if version != STATE_VERSION:
-            msg = f'state of a map has version {version!r}: expected {STATE_VERSION}'
+        if version not in _READ_VERSIONS:
+            msg = f'state of a map has version {version!r}: expected at most {STATE_VERSION}'
             raise InputError(msg)
         landmarks = cls(config)
         try:
             landmarks.counts = Counter({str(k): int(n) for k, n in value['counts'].items()})
-            landmarks._track.restore(value['track'])
             for camera, sums in value['lenses'].items():
                 landmarks._lenses.setdefault(str(camera), ItemLens()).restore(sums)
-            landmarks._part = MapPart.from_json(value['part'])
-            landmarks._other = MapPart.from_json(value['other']) if value['other'] else None
+            # Version 1 kept a second part.
+            parts = [MapPart.from_json(v) for v in (value['part'], value.get('other')) if v]
+            part = max(parts, key=lambda one: one.weight)
+            frame_id = START_FRAME if part.is_relative else MAP_FRAME
+            landmarks._part = replace(part, frame_id=frame_id)
+            landmarks._track.go_on(part.number, frame_id, part.pose_scales)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             msg = f'state of a map is unreadable ({error!r}): begin a new one'
             raise InputError(msg) from None
@@ -449,17 +483,6 @@ def _has_left(record: LandmarkRecord, sight: Sight) -> bool:
     return shows is PlaceSight.EMPTY
 
 
-def write_map(folder: Path, state: dict[str, Any], scene_map: SceneMap) -> None:
-    """Write what `LandmarkMap.to_json` and `LandmarkMap.scene_map` gave; each file appears whole.
-
-    Raises:
-        InputError: They cannot be written.
-    """
-    check_folder(folder)
-    write_whole(folder / _STATE, json.dumps(state).encode())
-    write_scene_map(folder / _MAP, scene_map)
-
-
 def check_folder(folder: Path) -> None:
     """Make the folder of a map, where it is not there.
 
@@ -474,25 +497,6 @@ def check_folder(folder: Path) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
         msg = f'cannot write to {folder}: give this user the right to, or name another folder'
         raise InputError(msg)
-
-
-def load_map(folder: Path, config: MapConfig | None = None) -> LandmarkMap:
-    """Read a map that `write_map` wrote, to add to it; without one, an empty map.
-
-    A map whose poses are of odometry goes on only in the same run of that odometry: where the
-    first pose is not where the last one was, it begins a new part.
-
-    Raises:
-        InputError: What is there cannot be read.
-    """
-    path = folder / _STATE
-    try:
-        if not path.exists():
-            return LandmarkMap(config)
-        return LandmarkMap.from_json(json.loads(path.read_text(encoding='utf-8')), config)
-    except (OSError, ValueError, RecursionError) as error:
-        msg = f'{path} is not a readable map: {error}'
-        raise InputError(msg) from None
 
 
 def write_scene_map(path: Path, scene_map: SceneMap) -> None:

@@ -63,6 +63,7 @@ class LandmarkRecord:
     status: LandmarkStatus = LandmarkStatus.PRESENT
     keyframes: list[tuple[float, int]] = field(default_factory=list)  # prominence and id
     apart_from: list[int] = field(default_factory=list)  # ids of things seen beside it
+    pinned: bool = False  # it stays in the map, whatever is seen
 
     @property
     def label(self) -> LabelParts:
@@ -191,6 +192,7 @@ class LandmarkRecord:
     def _take_history(self, other: LandmarkRecord) -> None:
         """Count the sightings of another record as its own, and their votes."""
         self.observations += other.observations
+        self.pinned |= other.pinned
         self.misses_before += other.misses_before
         self.confidence_sum += other.confidence_sum
         for key in _VOTES:
@@ -231,6 +233,7 @@ class LandmarkRecord:
             self.confidence,
             self.status,
             tuple(number for _, number in self.keyframes),
+            pinned=self.pinned,
         )
 
     def _note_stray(self, sighting: Sighting) -> None:
@@ -267,6 +270,7 @@ class LandmarkRecord:
             **{key: list(getattr(self, key).items()) for key in _VOTES},
             'status': self.status.value,
             'keyframes': [list(entry) for entry in self.keyframes],
+            'pinned': self.pinned,
         }
 
     @classmethod
@@ -285,6 +289,7 @@ class LandmarkRecord:
             **votes,
             status=LandmarkStatus(value['status']),
             keyframes=[(float(score), int(number)) for score, number in value['keyframes']],
+            pinned=bool(value.get('pinned')),
         )
 
 

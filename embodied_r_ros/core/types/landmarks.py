@@ -41,6 +41,7 @@ def scale_text(scale: ScaleSource, error: float | None = None) -> str:
     return f'metres rest on {SCALE_WORDS[scale]}{off}'
 
 
+_OF_VISITS = ('visit', 'change', 'pinned')  # in JSON where they say something
 _MOST_PATH_POINTS = 40  # that rows carry and prompts are made from
 LARGEST_M = 1e9  # number in a map: more is no place
 
@@ -70,6 +71,9 @@ class Landmark:
     confidence: float = 1.0  # 0..1
     status: LandmarkStatus = LandmarkStatus.PRESENT
     keyframe_ids: tuple[int, ...] = ()  # those that show it best, best first
+    visit: int = 0  # of the map that last showed it, from 1; 0: not known
+    change: str = ''  # since the visits before, as `ChangeKind`; empty: none that is known
+    pinned: bool = False  # it stays in the map, whatever is seen
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values, metres rounded to the millimetre."""
@@ -84,6 +88,7 @@ class Landmark:
             'confidence': round(self.confidence, 3),
             'status': self.status.value,
             'keyframe_ids': list(self.keyframe_ids),
+            **{key: value for key in _OF_VISITS if (value := getattr(self, key))},
         }
 
     @classmethod
@@ -123,6 +128,9 @@ class Landmark:
                 _integer(item, f'{name}: keyframe_ids')
                 for item in _list(value.get('keyframe_ids', []), f'{name}: keyframe_ids')
             ),
+            visit=_integer(value.get('visit', 0), f'{name}: visit'),
+            change=str(value.get('change', '')),
+            pinned=value.get('pinned') is True,
         )
 
 

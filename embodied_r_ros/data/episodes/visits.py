@@ -20,12 +20,11 @@ from embodied_r_ros.core.perception.visit_joint import (
 )
 from embodied_r_ros.core.pipeline import perceive_keyframes
 from embodied_r_ros.core.scene.camera import CameraView, START_FRAME
-from embodied_r_ros.core.scene.changes import SeenKeyframe
+from embodied_r_ros.core.scene.changes import behind, seen_keyframe, SeenKeyframe
 from embodied_r_ros.core.scene.map_scale import NOMINAL_M
 from embodied_r_ros.core.types.deltas import Motion
-from embodied_r_ros.core.types.geometry import Intrinsics, NS_PER_S, pixels_of_points
+from embodied_r_ros.core.types.geometry import Intrinsics, NS_PER_S
 from embodied_r_ros.data.episodes.offline import keyframes_in
-import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,14 +33,12 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.perception.egomotion import Features
     from embodied_r_ros.core.perception.perceiver import PairPerceiver
     from embodied_r_ros.core.perception.visit_joint import Joint
+    from embodied_r_ros.core.types.arrays import UInt8s
     from embodied_r_ros.core.types.deltas import SemanticDelta
     from embodied_r_ros.core.types.keyframes import Keyframe
     from embodied_r_ros.data.episodes.offline import MapRecipe, Progress
-    from numpy.typing import NDArray
 
 _ASSUMED_FOV_RAD = 1.2  # of a camera that nothing is known of
-_FRAME = 'map'  # one frame for all visits, in which a pose does not jump
-_DEPTH_PX = 160  # width of the depth that points give
 
 
 @dataclass
@@ -104,7 +101,7 @@ def visit_of_keyframes(
     return visit
 
 
-def _with_lens(keyframe: Keyframe, image: NDArray[np.uint8], perceiver: PairPerceiver) -> Keyframe:
+def _with_lens(keyframe: Keyframe, image: UInt8s, perceiver: PairPerceiver) -> Keyframe:
     if isinstance(perceiver, ClassicalPerceiver):
         return perceiver.with_lens(keyframe)
     height, width = image.shape[:2]
@@ -157,45 +154,19 @@ def _behind(before: Visit, after: Visit) -> Visit:
     keyframes = [
         replace(k, id=k.id + step, stamp_ns=k.stamp_ns + late_ns) for k in after.keyframes
     ]
-    deltas = [
-        replace(
-            d,
-            to_id=d.to_id + step,
-            from_id=d.from_id + step,
-            stamp_ns=d.stamp_ns + late_ns,
-            from_stamp_ns=d.from_stamp_ns + late_ns,
-        )
-        for d in after.deltas
-    ]
+    deltas = [behind(delta, step, late_ns) for delta in after.deltas]
     return replace(after, keyframes=keyframes, deltas=deltas)
 
 
 def _seen(
     visit: Visit, shots: dict[int, VisitKeyframe], joint: Joint | None
 ) -> list[SeenKeyframe]:
-    seen = []
-    for number, (keyframe, delta) in enumerate(zip(visit.keyframes, visit.deltas, strict=True)):
-        pose, depth = keyframe.pose, depth_of(keyframe.depth)
-        is_sparse = depth is None and number in shots
-        if pose:
-            pose = replace(joint.pose(pose) if joint else pose, frame_id=_FRAME)
-        if is_sparse:
-            depth = depth_of_points(shots[number])
-        seen.append(SeenKeyframe(delta, CameraView(pose, keyframe.intrinsics, depth, is_sparse)))
-    return seen
-
-
-def depth_of_points(shot: VisitKeyframe) -> NDArray[np.float32]:
-    """Depth along the optical axis where points are known [m], 0 elsewhere. Shape (h, w)."""
-    wide = min(_DEPTH_PX, shot.lens.width)
-    small = shot.lens.scaled(wide, round(wide * shot.lens.height / shot.lens.width))
-    depth = np.zeros((small.height, small.width), np.float32)
-    local = shot.view.points(shot.points[np.isfinite(shot.points[:, 0])])
-    local = local[local[:, 2] > 0]
-    columns, rows = np.floor(pixels_of_points(small, local) + 0.5).astype(int).T
-    inside = (columns >= 0) & (columns < small.width) & (rows >= 0) & (rows < small.height)
-    depth[rows[inside], columns[inside]] = local[inside, 2]
-    return depth
+    return [
+        seen_keyframe(delta, shots[number], depth_of(keyframe.depth), joint)
+        if number in shots
+        else SeenKeyframe(delta, CameraView(None, keyframe.intrinsics))
+        for number, (keyframe, delta) in enumerate(zip(visit.keyframes, visit.deltas, strict=True))
+    ]
 
 
 def _joined_alone(before: Visit, after: Visit) -> JoinedVisits:

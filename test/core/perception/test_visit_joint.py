@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.core.perception.egomotion import Features
 from embodied_r_ros.core.perception.visit_joint import (
     join_visits,
+    JointSearch,
     NotJoinedError,
     place_points,
     VisitKeyframe,
@@ -141,3 +142,24 @@ def test_a_visit_without_features_is_not_joined() -> None:
     dark = [replace(shot, features=blank) for shot in visit([PLACE], BACK)]
     with pytest.raises(NotJoinedError):
         join_visits(visit([PLACE], WAY), dark)
+
+
+def test_what_is_found_follows_the_newest_keyframes() -> None:
+    """Odometry slips: for a while nothing is sure, then the visit is where it is now."""
+    slip = Pose((3.0, -1.2, 0.0), FRAME.orientation, 'room')
+    search, found = JointSearch(visit([PLACE], WAY), most=4), []
+    for number, shot in enumerate(visit([PLACE], BACK, FRAME) + visit([PLACE], BACK, slip)):
+        search.add(number, shot)
+        try:
+            joint = search.joint()
+        except NotJoinedError:
+            found.append('lost')
+            continue
+        frames = {'before': FRAME, 'after': slip}
+        off = {k: math.dist(joint.translation, frame.position) for k, frame in frames.items()}
+        found.append(min(off, key=lambda key: off[key]))
+        assert min(off.values()) < 0.1
+    assert found[0] == 'lost'
+    assert found[4] == 'before'
+    assert 'lost' in found[5:-1]
+    assert found[-1] == 'after'

@@ -8,8 +8,7 @@ import json
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.core.scene.landmark_map import LandmarkMap, load_map, MapConfig, write_map
+from embodied_r_ros.core.scene.landmark_map import LandmarkMap, MapConfig, write_scene_map
 from embodied_r_ros.core.scene.sightings import fused_place, sighting_of
 from embodied_r_ros.core.types.deltas import (
     DeltaKind,
@@ -427,17 +426,13 @@ def test_odometry_that_jumps_begins_a_part_and_a_corrected_frame_does_not(
     assert labels_of(landmarks) == (['chair'] if parts == 2 else ['chair', 'red cup'])
 
 
-@pytest.mark.parametrize(('x', 'parts'), [(30.2, 1), (0.0, 2)])
-def test_odometry_that_began_anew_after_a_reload_begins_a_part(
-    x: float, parts: int, tmp_path: Path
-) -> None:
+def test_a_map_that_was_kept_goes_on_in_its_own_frame_alone() -> None:
     landmarks = LandmarkMap()
     landmarks.add(*delta_of(0, camera_at(30, 0, frame='odom'), CHAIR))
-    write_map(tmp_path, landmarks.to_json(), landmarks.scene_map())
-    again = load_map(tmp_path)
-    # Ten minutes later any place is near enough for its speed.
-    again.add(*delta_of(600, camera_at(x, 0, frame='odom'), CUP))
-    assert again.parts == parts
+    for frame, parts in (('map', 1), ('odom', 2)):
+        again = landmarks.kept()
+        again.add(*delta_of(600, camera_at(0, 0, frame=frame), CUP))
+        assert again.parts == parts
 
 
 def test_a_jump_between_looks_of_two_cameras_begins_a_part_too() -> None:
@@ -534,13 +529,12 @@ def test_the_same_deltas_give_the_same_map_and_so_after_a_reload(tmp_path: Path)
         for landmarks in (whole, again, saved):
             landmarks.add(delta, view)
         if number in {7, 30, 45}:
-            write_map(tmp_path / 'map', saved.to_json(), saved.scene_map())
-            saved = load_map(tmp_path / 'map')
+            saved = saved.kept()
     assert json.dumps(whole.to_json()) == json.dumps(again.to_json())
     assert json.dumps(whole.to_json()) == json.dumps(saved.to_json())
     assert labels_of(whole) == ['chair', 'chair', 'red cup']
-    write_map(tmp_path / 'map', saved.to_json(), saved.scene_map())
-    written = read_scene_map(tmp_path / 'map' / 'MAP.json')
+    write_scene_map(tmp_path / 'MAP.json', saved.scene_map())
+    written = read_scene_map(tmp_path / 'MAP.json')
     assert [one.id for one in written.landmarks] == [one.id for one in landmarks_of(whole)]
 
 
@@ -593,13 +587,6 @@ def test_what_left_the_view_and_what_has_no_direction_is_no_sighting() -> None:
     assert landmarks.counts['items'] == 0
 
 
-@pytest.mark.parametrize('text', ['', '[]', '{"version": 99}', '{"version": 1}'])
-def test_a_folder_that_holds_no_map_is_named(tmp_path: Path, text: str) -> None:
-    (tmp_path / 'state.json').write_text(text)
-    with pytest.raises(InputError, match=r'state\.json'):
-        load_map(tmp_path)
-
-
 def test_a_lens_is_learned_from_items() -> None:
     landmarks = LandmarkMap()
     for number in range(6):
@@ -613,7 +600,6 @@ def test_a_lens_is_learned_from_items() -> None:
 
 def test_rays_that_meet_where_the_camera_stood_place_nothing_there() -> None:
     pose = camera_at(1.2, 0.6)
-    seen = item_of(CHAIR, pose)
     first = sighting_of(item_of(CHAIR, camera_at(0.0, 0.0)), camera_at(0.0, 0.0), 1, 1)
     rays = [
         sighting_of(
