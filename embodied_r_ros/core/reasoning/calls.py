@@ -135,7 +135,9 @@ _SOMETHING = re.compile(r'(?:^|\b(?:did|does|ha[sv]e?|is|was) )(?:some|any)(?:th
 _AWAY = re.compile(rf'{START_WORDS.pattern}|\b(?:back|out|off|first|from)\b')
 # Of tags ("yes or no", "and if not, …") it denies nothing.
 _DENIAL = re.compile(r'(?<!\bor )\b(?:no|not|nothing|none)\b(?!.*,)(?!\W*$)')
-_HOW_OFTEN = re.compile(r'\bhow (?:often|many (?:times|turns))\b')
+_HOW_OFTEN = re.compile(
+    r'\b(?:how often|(?:how many|count|number of) (?:the |all )*(?:times|turns|corners|bends))\b'
+)
 _WHO = frozenset({'person', 'man', 'woman', 'visitor'})
 
 

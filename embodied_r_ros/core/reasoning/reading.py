@@ -376,7 +376,9 @@ class _Question:
         sides = self._sides(_SIDES)
         if self.is_yes_no and not self.options and len(sides) == 1 and not self.is_either:
             return self.made(calls, Form.YES_NO, wanted=sides[0])
-        wanted = LEFT_OR_RIGHT if sides == ['left', 'right'] and self.is_either else ''
+        is_of_sides = sides == ['left', 'right'] and self.is_either
+        is_of_sides |= not sides and self.has('(?:which|what) (?:side|hand)')
+        wanted = LEFT_OR_RIGHT if is_of_sides else ''
         is_open = len(calls) == 1 and len(sides) != 1
         return self.made(calls, Form.PLACE, wanted=wanted, open_too=is_open)
 

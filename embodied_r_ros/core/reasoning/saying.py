@@ -48,7 +48,7 @@ from embodied_r_ros.core.reasoning.reading import (
     Reading,
     SINCE_START,
 )
-from embodied_r_ros.core.scene.names import find_names, resolve, SHAPE_NAMES
+from embodied_r_ros.core.scene.names import find_names, is_group, resolve, SHAPE_NAMES
 from embodied_r_ros.core.scene.tools import NotKnownError, SIDES, START, UNITS
 from embodied_r_ros.core.types.answers import AnswerKind, Check, ToolCall
 from embodied_r_ros.core.types.vocabulary import is_unnamed
@@ -690,6 +690,8 @@ def _check_ground(reading: Reading, result: Result, scene: Scene) -> None:
     is_thing = name is not None and name.kind and name.kind not in SHAPE_NAMES
     if is_thing and len(named) < _LEAST_NAMES:
         _refuse(f'{result.text} What I saw is known by colour and shape alone')
+    if name is not None and is_group(name.kind):
+        _refuse(f'{result.text} I know single things of that sort alone')
     of_past = re.search(
         r'\b(?:seen|saw|see|spot|notice\w*|come across|came across|was|were|ever)\b',
         reading.question,

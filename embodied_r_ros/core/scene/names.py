@@ -31,7 +31,10 @@ _ALSO = {
     'motorcycle': ('motorbike',),
     'airplane': ('plane',),
     'bicycle': ('bike',),
-    'cabinet': ('cupboard',),
+    'cabinet': ('cupboard', 'sideboard'),
+    'shelf': ('bookshelf', 'bookcase'),
+    'couch': ('settee',),
+    'chair': ('armchair',),
     'tv': ('tele', 'telly'),
     'trash can': ('garbage can', 'rubbish bin', 'dustbin'),
     'plant': ('houseplant',),
@@ -119,6 +122,11 @@ def names_of(kind: str) -> frozenset[str]:
     also = {kind, *_ALSO.get(kind, ()), *(key for key, names in _ALSO.items() if kind in names)}
     synonyms = {named_things()[name].synonym for name in also if name in named_things()}
     return frozenset((also | synonyms) - {''})
+
+
+def is_group(kind: str) -> bool:
+    """Whether things of several kinds are called so, and none alone: 'food'."""
+    return kind not in named_things() and len(names_of(kind)) > 2
 
 
 @lru_cache(1)
