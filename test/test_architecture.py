@@ -93,7 +93,7 @@ def is_ros(name: str) -> bool:
     top = name.split('.')[0]
     return top.endswith('_msgs') or top in {
         'ament_index_python', 'builtin_interfaces', 'cv_bridge', 'launch', 'launch_ros', 'rclpy',
-        'rosbag2_py', 'std_srvs', 'tf2_ros',
+        'rosbag2_py', 'std_srvs',
     }  # fmt: skip
 
 
