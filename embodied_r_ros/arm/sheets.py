@@ -44,9 +44,8 @@ def images_at(
     topic = choose_image_topic(reader, setup.image_topic or None)
     stamps = sorted(set(stamps_ns))
     try:
-        return dict(
-            zip(stamps, pictures_at(reader, Camera('', topic, is_keyframes=False), stamps))
-        )
+        pictures = pictures_at(reader, Camera('', topic, is_keyframes=False), stamps)
+        return dict(zip(stamps, pictures, strict=False))
     except ImageError as error:
         text = f'an image of {topic} cannot be decoded: {error}'
         raise SourceError(text) from None
