@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from array import array
+from typing import Any, TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.bags.images import ImageDecoder
@@ -14,14 +15,21 @@ from sensor_msgs.msg import CompressedImage, Image
 
 from test.bags.test_raw_images import BGR
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-def test_raw_image_arrives_as_bgr() -> None:
-    height, width = BGR.shape[:2]
-    msg = Image(encoding='bgr8', height=height, width=width, step=width * 3)
-    msg.data = array('B', BGR.tobytes())
+
+def raw(encoding: str, pixels: NDArray[Any]) -> Image:
+    height, width = pixels.shape[:2]
+    msg = Image(encoding=encoding, height=height, width=width, step=pixels.nbytes // height)
+    msg.data = array('B', pixels.tobytes())
     msg.header.frame_id = 'front_optical'
     msg.header.stamp.sec, msg.header.stamp.nanosec = 3, 5
-    image = topics.stamped_image(msg, 4, ImageDecoder(''))
+    return msg
+
+
+def test_raw_image_arrives_as_bgr() -> None:
+    image = topics.stamped_image(raw('bgr8', BGR), 4, ImageDecoder(''))
     np.testing.assert_array_equal(image.image, BGR)
     assert (image.index, image.stamp_ns, image.frame_id) == (4, 3_000_000_005, 'front_optical')
 
