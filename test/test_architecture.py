@@ -306,8 +306,8 @@ def test_a_large_file_is_found(tmp_path: Path) -> None:
 # Two visits to a place (joining, changes, their page, bench and rendered pairs) added 950.
 # Labels that teach at once and what changed since a visit added 240; reading lost 270, cuts 1,000.
 _MOST_LINES = {
-    'common': 402, 'core': 17_640, 'bags': 4_700, 'serving': 1_290, 'data': 5_900, 'apps': 3_055,
-    'arm': 3_495, 'sim': 2_795, 'nodes': 5_520, 'cli': 1_985, 'training': 4_620, 'bench': 3_905,
+    'common': 402, 'core': 17_640, 'bags': 4_700, 'serving': 1_290, 'data': 5_900, 'apps': 3_040,
+    'arm': 3_495, 'sim': 2_795, 'nodes': 5_520, 'cli': 1_985, 'training': 4_620, 'bench': 3_820,
 }  # fmt: skip
 
 _DOCUMENTED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
