@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 BENCHES = {
     'asking': 'a question over ROS with 32 deltas: time to the first text',
     'changes': 'two visits to rendered rooms: joined or not, and what changed in between',
-    'fleet': 'recordings on Ray: overhead and cores',
     'keyframes': 'overlap against rendered truth, time per image, rate from a bag',
     'layouts': "VSI-Bench's wordings about layouts of real rooms: right, unknown, wrong",
     'live': 'a live camera over DDS: images lost, latency, share of a core',

@@ -5,9 +5,9 @@ Rooms are rendered; their keyframes are those of the truth, perceived by the cla
 with odometry, or told by the ground-truth deltas. The baseline takes the same perceived items to
 the nearest landmark of their label, within a metre, and takes the mean of their places. A landmark
 is right where a thing of its colour that keyframes showed was within a metre when it was seen
-last; what is left over beside one that is right is a double. With --real, recordings with poses
-become bags, which `embodied-r map` maps, and those with depth are mapped without their poses too,
-and with boxes around points of them as things by their images alone.
+last; what is left over beside one that is right is a double. With --real, recordings with depth
+are mapped without their poses, and with boxes around points of them as things by their images
+alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from typing import Any, TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.cli.arguments import some_count
-from embodied_r_ros.cli.main import main as embodied_r
 from embodied_r_ros.core.perception.classical import ClassicalConfig, ClassicalPerceiver
 from embodied_r_ros.core.perception.detector import DetectorPerceiver
 from embodied_r_ros.core.pipeline import perceive_keyframes
@@ -57,7 +56,7 @@ from tqdm import tqdm
 from bench import camera_maps
 from bench.item_positions import cabinet_scene, keyframe_of
 from bench.perception import keyframes_with_truth
-from bench.real_sequences import find_sequences, read_sequence, write_bag
+from bench.real_sequences import find_sequences, read_sequence
 
 if TYPE_CHECKING:
     import argparse
@@ -366,25 +365,6 @@ def measure_stream(count: int) -> dict[str, Any]:
     return {'things': _THINGS, 'rows': rows}
 
 
-def map_real(
-    folder: Path, out: Path, detector: Path | None, names: Sequence[str] | None = None
-) -> None:
-    """Write sequences as bags, all or those with names, and let the command map them."""
-    out.mkdir(parents=True, exist_ok=True)
-    for sequence in find_sequences(folder):
-        if names and sequence.name not in names:
-            continue
-        bag = out / f'{sequence.name}_bag'
-        if not bag.exists():
-            write_bag(sequence, bag)
-        arguments = ['map', str(bag), '--out', str(out / f'{sequence.name}.json')]
-        arguments += ['--picture', str(out / f'{sequence.name}.png')]
-        if detector:
-            arguments += ['--perceiver', 'detector', '--set', f'detector.model={detector}']
-        print(f'{sequence.name}: embodied-r {" ".join(arguments)}', flush=True)
-        embodied_r(arguments)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument('--rooms', type=some_count, default=24)
@@ -393,12 +373,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--deltas', type=some_count, default=_STREAM, help='of the stream')
     parser.add_argument(
         '--real', type=Path, metavar='DIR', help='sequences of real cameras, instead of rooms'
-    )
-    parser.add_argument(
-        '--out', type=Path, metavar='DIR', help='with --real: bags, maps and pictures go there'
-    )
-    parser.add_argument(
-        '--detector', type=Path, metavar='FILE', help='with --real: ONNX file that names things'
     )
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures there too')
 
@@ -419,8 +393,6 @@ def main(args: argparse.Namespace) -> int:
         _print_rows('without poses', figures['without poses'])
         figures['camera alone'] = camera_maps.measure(args.real)
         _print_rows('camera alone', figures['camera alone'])
-        if args.out:
-            map_real(args.real, args.out, args.detector)
         is_flat = True
     else:
         tallies = measure_rooms(args.seed, args.rooms, args.duration)

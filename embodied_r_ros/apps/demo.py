@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 import json
 from pathlib import Path
-from random import Random
 import re
 import shutil
 import tempfile
@@ -38,7 +37,7 @@ from embodied_r_ros.data.episodes.inspect import bag_digest
 from embodied_r_ros.data.episodes.label_check import append_label
 from embodied_r_ros.data.episodes.labels import read_labels
 from embodied_r_ros.data.episodes.offline import check_source
-from embodied_r_ros.data.questions.indoor import Draft, KINDS, Moment, plain_questions
+from embodied_r_ros.data.questions.indoor import Moment, plain_questions
 from embodied_r_ros.data.questions.wordings import FACINGS, HEIGHTS, PLACES, WORDINGS
 
 if TYPE_CHECKING:
@@ -52,10 +51,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.data.episodes.collect import CollectConfig
     from embodied_r_ros.data.episodes.offline import Progress
 
-# In the order in which they are wanted; the others stand in where one has no solution.
-_WANTED = ('item_direction', 'net_turn', 'first_sight', 'height_change', 'how_many', 'nearest')
 _QUESTIONS = 3
-_ATTEMPTS = 20
 _MOST_THINGS = 3
 # Questions that suit any recording.
 _ANYWHERE = {
@@ -78,29 +74,15 @@ def questions_about(deltas: Sequence[SemanticDelta], layout: Layout | None) -> l
 
     Args:
         deltas: The deltas, oldest first.
-        layout: The ground truth; None: unknown, and so is the truth of the questions.
+        layout: The ground truth, by which things with names are asked about; None: unknown, and
+            so is the truth of the questions.
     """
-    if layout is None:
-        questions = [Question('What do you see?'), *_questions_about_things(deltas)]
-        questions += [Question(WORDINGS[kind][0], options) for kind, options in _ANYWHERE.items()]
-        return [DemoQuestion(question) for question in questions[:_QUESTIONS]]
-    moment = _moment(deltas, layout)
-    plain = [DemoQuestion(Question(text), truth) for text, truth in plain_questions(moment)]
-    if len(plain) == _QUESTIONS:
-        return plain
-    rng = Random(0)
-    demo_questions: list[DemoQuestion] = []
-    for kind in _WANTED:
-        drafts = (KINDS[kind](moment, rng, False) for _ in range(_ATTEMPTS))
-        solvable = [draft for draft in drafts if isinstance(draft, Draft) and draft.options]
-        # What is out of view has to be remembered: that is the more interesting question.
-        solvable.sort(key=lambda draft: draft.truth.get('in_view', False))
-        if solvable and len(demo_questions) < _QUESTIONS:
-            options = list(solvable[0].options)
-            rng.shuffle(options)
-            question = Question(solvable[0].question, tuple(options))
-            demo_questions.append(DemoQuestion(question, solvable[0].solution))
-    return demo_questions
+    plain = plain_questions(_moment(deltas, layout)) if layout else []
+    if plain:
+        return [DemoQuestion(Question(text), truth) for text, truth in plain]
+    questions = [Question('What do you see?'), *_questions_about_things(deltas)]
+    questions += [Question(WORDINGS[kind][0], options) for kind, options in _ANYWHERE.items()]
+    return [DemoQuestion(question) for question in questions[:_QUESTIONS]]
 
 
 def _questions_about_things(deltas: Sequence[SemanticDelta]) -> Iterator[Question]:

@@ -86,36 +86,21 @@ def _is_quiet(state: NDArray[np.bool_], index: int) -> bool:
 class SecondsRule(Settings):
     """What counts as a stop, and as a motion of the gripper."""
 
-    stop_speed_rad_s: float = setting(
-        0.1, 'Every joint is slower than this in a stop [rad/s]', between=(1e-4, 10)
-    )
-    stop_speed_m_s: float = setting(
-        0.03, 'The same of the end effector, where no joints are known [m/s]', between=(1e-4, 1)
-    )
-    moving_ratio: float = setting(
-        1.5, 'A stop ends above so many times its speed', between=(1, 10)
-    )
-    smooth_s: float = setting(0.1, 'Speeds are averaged over this [s]; 0: no', between=(0, 1))
     min_stop_s: float = setting(0.15, 'A stop lasts at least this [s]', between=(0, 5))
     min_distance_m: float = setting(
         0.025, 'A stop nearer to the keypoint before it is none [m]', between=(0, 1)
     )
-    min_turn_rad: float = setting(
-        0.05,
-        'The same where no positions are known: no joint has turned as much since [rad]',
-        between=(0, 3),
-    )
-    gripper_step: float = setting(
-        0.1, 'The gripper moves when its opening changes by this share', between=(0.01, 1)
-    )
     gripper_hold_s: float = setting(
         0.5, 'A motion of the gripper that is undone sooner is none [s]', between=(0, 5)
     )
-    gripper_quiet_s: float = setting(
-        0.1,
-        'Fingers that stand this long are there; stops so near in time are theirs [s]',
-        between=(0, 2),
-    )
+
+
+# In a stop every joint is slower, or where none are known the end effector; it ends above so many
+# times that. Speeds are averaged over a time.
+_STOP_RAD_S, _STOP_M_S, _MOVING_RATIO, _SMOOTH_S = 0.1, 0.03, 1.5, 0.1
+_MIN_TURN_RAD = 0.05  # of a joint between keypoints, where no positions are known
+_GRIP_STEP = 0.1  # share by which the opening changes when the gripper moves
+_QUIET_S = 0.1  # fingers that stand this long are there; stops so near in time are theirs
 
 
 @dataclass(frozen=True)
@@ -142,9 +127,7 @@ def seconds_keypoints(demonstration: Demonstration, rule: SecondsRule) -> tuple[
     times = demonstration.seconds()
     grips = [] if demonstration.openings is None else _grips(times, demonstration.openings, rule)
     stops = [
-        stop
-        for stop in _stops(demonstration, times, rule)
-        if not _is_of_grip(stop, grips, times, rule.gripper_quiet_s)
+        stop for stop in _stops(demonstration, times, rule) if not _is_of_grip(stop, grips, times)
     ]
     is_open = None if demonstration.openings is None else bool(demonstration.openings[0] >= 0.5)
     events: list[_Stop | _Grip] = sorted([*stops, *grips], key=lambda event: event.index)
@@ -169,7 +152,7 @@ def _is_away(demonstration: Demonstration, at: int, index: int, rule: SecondsRul
     """Tell whether the arm has gone somewhere else between two samples."""
     if demonstration.positions is None:
         first, second = demonstration.joint_turns()[[at, index]]
-        return bool(np.abs(second - first).max() >= rule.min_turn_rad)
+        return bool(np.abs(second - first).max() >= _MIN_TURN_RAD)
     first, second = demonstration.positions[[at, index]]
     return bool(np.linalg.norm(second - first) >= rule.min_distance_m)
 
@@ -185,15 +168,15 @@ def _stops(
     demonstration: Demonstration, times: NDArray[np.float64], rule: SecondsRule
 ) -> list[_Stop]:
     if demonstration.joint_speeds is None:
-        speeds, limit = demonstration.tool_speeds(), rule.stop_speed_m_s
+        speeds, limit = demonstration.tool_speeds(), _STOP_M_S
     else:
-        speeds, limit = np.abs(demonstration.joint_speeds).max(axis=1), rule.stop_speed_rad_s
-    speeds = _smooth(times, speeds, rule.smooth_s)
+        speeds, limit = np.abs(demonstration.joint_speeds).max(axis=1), _STOP_RAD_S
+    speeds = _smooth(times, speeds)
     stops, begin = [], -1
     for index, speed in enumerate([*speeds, np.inf]):
         if begin < 0 and speed < limit:
             begin = index
-        elif begin >= 0 and speed > limit * rule.moving_ratio:
+        elif begin >= 0 and speed > limit * _MOVING_RATIO:
             stop_index = int(np.searchsorted(times, times[begin] + rule.min_stop_s - 1e-9))
             if stop_index < index:
                 stops.append(_Stop(begin, stop_index, index == len(speeds)))
@@ -201,12 +184,10 @@ def _stops(
     return stops
 
 
-def _smooth(
-    times: NDArray[np.float64], values: NDArray[np.float64], window_s: float
-) -> NDArray[np.float64]:
+def _smooth(times: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Mean over a window around each sample. Shapes (N,)."""
-    low = np.searchsorted(times, times - window_s / 2 - 1e-9)
-    high = np.searchsorted(times, times + window_s / 2 + 1e-9)
+    low = np.searchsorted(times, times - _SMOOTH_S / 2 - 1e-9)
+    high = np.searchsorted(times, times + _SMOOTH_S / 2 + 1e-9)
     sums = np.concatenate([[0.0], np.cumsum(values)])
     return np.asarray((sums[high] - sums[low]) / (high - low))
 
@@ -216,7 +197,7 @@ def _grips(
 ) -> list[_Grip]:
     """Motions of the gripper, those left out that are undone at once."""
     turns: list[int] = []
-    for index in _turns(openings, rule.gripper_step):
+    for index in _turns(openings):
         if turns and times[index] - times[turns[-1]] < rule.gripper_hold_s:
             turns.pop()
         else:
@@ -229,13 +210,13 @@ def _grips(
     return grips
 
 
-def _turns(openings: NDArray[np.float64], step: float) -> list[int]:
+def _turns(openings: NDArray[np.float64]) -> list[int]:
     """Samples at which the opening has left its extreme by a step, to either side in turn."""
     turns, sign = [], 1.0 if openings[0] >= 0.5 else -1.0
     extreme = sign * openings[0]
     for index, opening in enumerate(openings):
         extreme = max(extreme, sign * opening)
-        if sign * opening < extreme - step:
+        if sign * opening < extreme - _GRIP_STEP:
             turns.append(index)
             sign = -sign
             extreme = sign * opening
@@ -247,20 +228,20 @@ def _rest_index(
 ) -> int:
     """First sample after which the fingers stand, or that at which waiting ends."""
     for index in range(begin, len(times)):
-        end = int(np.searchsorted(times, times[index] + rule.gripper_quiet_s - 1e-9)) + 1
+        end = int(np.searchsorted(times, times[index] + _QUIET_S - 1e-9)) + 1
         if times[index] - times[begin] >= rule.gripper_hold_s:
             return index
-        if np.ptp(openings[index:end]) < rule.gripper_step / 4:
+        if np.ptp(openings[index:end]) < _GRIP_STEP / 4:
             return index
     return len(times) - 1
 
 
-def _is_of_grip(
-    stop: _Stop, grips: list[_Grip], times: NDArray[np.float64], quiet_s: float
-) -> bool:
+def _is_of_grip(stop: _Stop, grips: list[_Grip], times: NDArray[np.float64]) -> bool:
     """Tell whether a stop comes while the gripper moves, or right before or after."""
     at = times[stop.index]
-    return any(times[grip.begin] - quiet_s <= at <= times[grip.index] + quiet_s for grip in grips)
+    return any(
+        times[grip.begin] - _QUIET_S <= at <= times[grip.index] + _QUIET_S for grip in grips
+    )
 
 
 RULES = ('seconds', 'arm')

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.core.types.geometry import Position
 
 _DRAWS = 500  # before it is given up
+_MARGIN_M = 0.1  # around what was demonstrated, where no workspace is given
 _SLACK_M = 5e-4  # positions are rounded to the millimetre
 _ANY = 'any'  # of a wrong movement: not adjacent to the right one
 
@@ -137,10 +138,10 @@ def _corners(right: Movement, options: int, rng: Random) -> list[Movement]:
 
 def workspace(demonstration: ArmEpisode, robot: Robot) -> tuple[Position, Position]:
     """Lower and upper ends of where an end effector may be: nowhere below the reference [m]."""
-    metadata, margin_m = robot.metadata, robot.questions.workspace_margin_m
+    metadata = robot.metadata
     axes = list(zip(*(state.position for state in demonstration.states), strict=True))
-    low = metadata.workspace_low or [min(axis) - margin_m for axis in axes]
-    high = metadata.workspace_high or [max(axis) + margin_m for axis in axes]
+    low = metadata.workspace_low or [min(axis) - _MARGIN_M for axis in axes]
+    high = metadata.workspace_high or [max(axis) + _MARGIN_M for axis in axes]
     floor = metadata.reference[2]
     return (
         (low[0], low[1], max(low[2], floor) if floor < high[2] else low[2]),

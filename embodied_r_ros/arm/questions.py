@@ -150,7 +150,7 @@ def movement(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | NoSolution
     wrong = wrong_movements(right, config, rng)
     options = [right.words(), *(each.words() for each, _ in wrong)]
     truth = {'distractors': [{'source': how} for _, how in wrong]}
-    question = _text(moment, _MOVEMENT, robot, with_context=config.movement_context)
+    question = _text(moment, _MOVEMENT, robot)
     return _draft(question, options, truth)
 
 
@@ -172,28 +172,15 @@ def arm_kinds(robot: Robot) -> dict[str, ArmKind]:
     return kinds
 
 
-def has_state(kind: str, robot: Robot) -> bool:
-    """Tell whether questions of a kind say where the end effector is."""
-    return kind != 'current_state' and (kind != 'movement' or robot.questions.movement_context)
-
-
 def _draft(question: str, options: list[str] | tuple[str, ...], truth: dict[str, Any]) -> Draft:
     """A draft whose first option is right."""
     return Draft(question, tuple(options), options[0], source=SOURCE, truth=truth)
 
 
-def _text(
-    moment: ArmMoment,
-    question: str,
-    robot: Robot,
-    *,
-    with_state: bool = True,
-    with_context: bool = True,
-) -> str:
+def _text(moment: ArmMoment, question: str, robot: Robot, *, with_state: bool = True) -> str:
     demonstration = moment.demonstration
-    state = moment.state.position if with_state and with_context else None
-    metadata = robot.metadata if with_context else None
-    return task_text(demonstration.task, question, demonstration.frame_id, metadata, state)
+    state = moment.state.position if with_state else None
+    return task_text(demonstration.task, question, demonstration.frame_id, robot.metadata, state)
 
 
 def _distances(source: str, wrong: Position, moment: ArmMoment) -> dict[str, Any]:

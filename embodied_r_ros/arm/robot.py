@@ -137,7 +137,7 @@ class RobotMetadata(Settings):
     )
     finger_length_m: float = setting(0.0, 'length of its fingers [m]; 0: not told', between=(0, 1))
     workspace_low: tuple[float, ...] = setting(
-        (), 'least x, y, z that the end effector reaches [m]; empty: see workspace_margin_m'
+        (), 'least x, y, z that the end effector reaches [m]; empty: 0.1 m around what was shown'
     )
     workspace_high: tuple[float, ...] = setting((), 'greatest x, y, z [m]; empty: likewise')
 
@@ -212,9 +212,6 @@ class RobotQuestionsConfig(Settings):
     min_distance_m: float = setting(
         0.05, 'from a wrong position to every other option, at least [m]', between=(0.001, 1)
     )
-    workspace_margin_m: float = setting(
-        0.1, 'around what was demonstrated, where no workspace is given [m]', between=(0, 1)
-    )
     nearness: str = setting(
         'any',
         'how near wrong positions of waypoint questions are to the state that is told: any, or '
@@ -226,9 +223,6 @@ class RobotQuestionsConfig(Settings):
         'wrong movements: corners of a square with the right one, or those that differ on one '
         'axis (adjacent, which gives the right one away: it is what all have in common)',
         choices=('square', 'adjacent'),
-    )
-    movement_context: bool = setting(
-        True, 'tell the state and the metadata with movements (the text of Robot-R1, not Fig. 6)'
     )
     camera: str = setting(
         'facing',

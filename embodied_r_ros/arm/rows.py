@@ -8,7 +8,7 @@ import math
 from random import Random
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.arm.questions import arm_kinds, ArmMoment, has_state
+from embodied_r_ros.arm.questions import arm_kinds, ArmMoment
 from embodied_r_ros.arm.robot import Robot, RobotMetadata
 from embodied_r_ros.arm.table import table_view
 from embodied_r_ros.arm.task_frame import facing_problem
@@ -125,7 +125,7 @@ def _arm_row(
 ) -> Row:
     robot, stamp_ns = config.robot, moment.state.stamp_ns
     assert robot is not None
-    view = moment.view(with_tool=has_state(kind, robot))
+    view = moment.view(with_tool=kind != 'current_state')  # which asks for it
     look = view.describe(moment.deltas) if view else None
     question = QuestionWithSolution.of_draft(kind, draft, rng)
     return builder_of(episode, split_of(episode.scene_id, config)).row(

@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.apps.sheet import FAINT, INK, Line, PAPER, Sheet
-from embodied_r_ros.bags.images import choose_image_topic, raw_image
-from embodied_r_ros.bags.messages import encoded_image_from_msg, IMAGE_TYPES, stamp_ns_from_msg
-from embodied_r_ros.bags.reader import read_messages, topics_of_type
+from embodied_r_ros.apps.lerobot_frames import Camera, pictures_at
+from embodied_r_ros.apps.sheet import FAINT, INK, Line, PAPER, put_line, Sheet
+from embodied_r_ros.bags.images import choose_image_topic
+from embodied_r_ros.bags.messages import IMAGE_TYPES
+from embodied_r_ros.bags.reader import topics_of_type
 from embodied_r_ros.common.errors import ImageError, SourceError
-from embodied_r_ros.core.types.images import decode_image
 import numpy as np
 
 if TYPE_CHECKING:
@@ -27,9 +27,7 @@ _WIDTH_PX, _PLOT_PX, _CARD_PX, _MARGIN_PX = 1280, 170, 290, 24
 _LABEL_PX = 110  # left of a plot
 _GRID = (225, 225, 225)
 _COLOURS = {'gripper': (50, 50, 200), 'stop': (170, 95, 20), 'last': (70, 140, 40)}  # BGR
-_MAX_CARDS = 16
-
-_FONT = cv2.FONT_HERSHEY_SIMPLEX
+_MAX_CARDS, _TEXT = 16, 0.42
 
 
 def images_at(
@@ -44,18 +42,13 @@ def images_at(
     if not topics_of_type(reader, *IMAGE_TYPES):
         return {}
     topic = choose_image_topic(reader, setup.image_topic or None)
-    waiting = sorted(stamps_ns, reverse=True)
-    images: dict[int, NDArray[np.uint8]] = {}
-    newest = None
-    for _, _, msg in read_messages(reader, [topic]):
-        while waiting and stamp_ns_from_msg(msg.header.stamp) > waiting[-1]:
-            stamp_ns = waiting.pop()
-            if newest is not None:
-                images[stamp_ns] = _decode(newest, topic)
-        newest = msg
-    if newest is not None and waiting:
-        images.update(dict.fromkeys(waiting, _decode(newest, topic)))
-    return images
+    stamps = sorted(set(stamps_ns))
+    try:
+        pictures = pictures_at(reader, Camera('', topic, is_keyframes=False), stamps)
+        return dict(zip(stamps, pictures, strict=False))
+    except ImageError as error:
+        text = f'an image of {topic} cannot be decoded: {error}'
+        raise SourceError(text) from None
 
 
 def write_keypoint_sheet(
@@ -101,16 +94,6 @@ def write_keypoint_sheet(
     sheet.write(path)
 
 
-def _decode(msg: object, topic: str) -> NDArray[np.uint8]:
-    try:
-        if hasattr(msg, 'format'):
-            return decode_image(encoded_image_from_msg(msg).data)
-        return raw_image(msg)
-    except ImageError as error:
-        text = f'an image of {topic} cannot be decoded: {error}'
-        raise SourceError(text) from None
-
-
 def _plot(
     demonstration: Demonstration,
     keypoints: Sequence[Keypoint],
@@ -128,21 +111,17 @@ def _plot(
     for second in range(int(seconds[-1]) + 1):
         at = round(left + second / seconds[-1] * (right - left))
         cv2.line(page, (at, top), (at, bottom), _GRID, 1)
-        _put(page, f'{second}', (at - 4, bottom + 18), FAINT)
+        put_line(page, Line(f'{second}', _TEXT, FAINT), bottom + 18, at - 4)
     for number, keypoint in enumerate(keypoints, 1):
         at = round(float(x[keypoint.index]))
         colour = _COLOURS[keypoint.reason]
         cv2.line(page, (at, top), (at, bottom), colour, 2)
-        _put(page, str(number), (at - 5, top - 6), colour)
+        put_line(page, Line(str(number), _TEXT, colour), top - 6, at - 5)
     points = np.column_stack([x, y]).round().astype(np.int32)
     cv2.polylines(page, [points], isClosed=False, color=INK, thickness=1, lineType=cv2.LINE_AA)
-    _put(page, name, (_MARGIN_PX, top + 14), INK)
-    _put(page, f'max {most:.2f} {unit}', (_MARGIN_PX, top + 34), FAINT)
+    put_line(page, Line(name, _TEXT, INK), top + 14, _MARGIN_PX)
+    put_line(page, Line(f'max {most:.2f} {unit}', _TEXT, FAINT), top + 34, _MARGIN_PX)
     return page
-
-
-def _put(page: NDArray[np.uint8], text: str, at: tuple[int, int], colour: tuple[int, ...]) -> None:
-    cv2.putText(page, text, at, _FONT, 0.42, colour, 1, cv2.LINE_AA)
 
 
 def _card_lines(keypoint: Keypoint, number: int, start_ns: int) -> list[Line]:

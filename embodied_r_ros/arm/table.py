@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _DECIMALS = 4
 _ON_TABLE = 'On the table: '
 _AT_TOOL = 'At the end effector: '
+_TOUCH_M = 0.02  # a thing whose ray passes the end effector within this is at it
 _BELOW_M = 0.02  # what is further below the table is not meant: its distance is that of a floor
 
 
@@ -50,9 +51,6 @@ class PlacingConfig(Settings):
     )
     reach_m: float = setting(
         0.5, 'how far from the reference point, where no workspace is given [m]', between=(0, 10)
-    )
-    touch_m: float = setting(
-        0.02, 'a thing whose ray passes the end effector within this is at it [m]', between=(0, 1)
     )
     look_every_s: float = setting(
         0.5,
@@ -97,7 +95,6 @@ class TableView:
     middle_m: float  # z of the middles of usual things on it
     low: Position  # nothing is placed below or beyond [m]; of z, only what is above
     high: Position
-    touch_m: float = PlacingConfig.touch_m
     tool: Position | None = None  # end effector when the image was taken; None: not to be used
     name: str = ''  # of the camera, where deltas are of several
 
@@ -162,7 +159,6 @@ def table_view(
         table_m + config.item_height_m / 2,
         (low[0] - margin_m, low[1] - margin_m, table_m),
         (high[0] + margin_m, high[1] + margin_m, high[2] + margin_m),
-        config.touch_m,
         tool,
     )
 
@@ -178,7 +174,7 @@ def place(item: Item, view: TableView) -> Place | None:
     eye = np.asarray(view.camera.position)
     ray_in_camera = BODY_FROM_OPTICAL.T @ vector_of_direction(bearing, elevation)
     ray = view.camera.rotation() @ ray_in_camera
-    if view.tool and (at_tool := _beside(eye, ray, view.tool, view.touch_m)) is not None:
+    if view.tool and (at_tool := _beside(eye, ray, view.tool)) is not None:
         return Place(_position(at_tool), is_at_tool=True)
     way = distance if _is_on_table(eye, ray, distance, view) else _way_down(eye, ray, view)
     point = eye + way * ray
@@ -189,12 +185,12 @@ def place(item: Item, view: TableView) -> Place | None:
 
 
 def _beside(
-    eye: NDArray[np.float64], ray: NDArray[np.float64], tool: Position, touch_m: float
+    eye: NDArray[np.float64], ray: NDArray[np.float64], tool: Position
 ) -> NDArray[np.float64] | None:
     """The point of a ray that is nearest to the end effector [m]; None: it is not near."""
     way = float(ray @ np.subtract(tool, eye))
     nearest = eye + way * ray
-    is_near = way > 0 and np.linalg.norm(nearest - tool) <= touch_m
+    is_near = way > 0 and np.linalg.norm(nearest - tool) <= _TOUCH_M
     return np.asarray(nearest) if is_near else None
 
 

@@ -230,9 +230,7 @@ def whole_folder(out: Path) -> Iterator[Path]:
     Raises:
         InputError: There is something of that name, or the disk does not take it.
     """
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        msg = f'{out} is not an empty folder: remove it, or choose another'
-        raise InputError(msg)
+    make_empty_folder(out, is_made=False)
     unfinished = out.with_name(f'.{out.name}.{os.getpid()}.unfinished')  # of two, one is first
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
@@ -246,15 +244,15 @@ def whole_folder(out: Path) -> Iterator[Path]:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def make_empty_folder(folder: Path) -> None:
-    """Make a folder, or take one that is empty.
+def make_empty_folder(folder: Path, *, is_made: bool = True) -> None:
+    """Make a folder, or take one that is empty; not made, it is only looked at.
 
     Raises:
         InputError: It is a file, holds something, or cannot be made.
     """
     try:
         is_taken = folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))
-        if not is_taken:
+        if is_made and not is_taken:
             folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         msg = f'cannot write to {folder}: {error.strerror}'

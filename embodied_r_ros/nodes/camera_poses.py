@@ -140,6 +140,27 @@ class OwnTransforms:
         with self._change:
             return self._tree.has(frame)
 
+    def forget_moves(self) -> None:
+        """Forget where everything was that moves, since time has jumped back."""
+        with self._change:
+            self._tree.forget_moves()
+
+    def reaches(self, fixed: str, frame: str, stamp_ns: int) -> bool:
+        """Tell whether all that moves between two frames is known until a stamp."""
+        with self._change:
+            return self._tree.reaches_between(fixed, frame, stamp_ns)
+
+    def pose_in(self, fixed: str, frame: str, stamp_ns: int) -> tuple[Pose, int] | NoPose:
+        """Pose of a frame in another one at a stamp, and that stamp; 0: the newest."""
+        with self._change:
+            stamp_ns = stamp_ns or self._tree.newest_ns(fixed, frame)
+            pose = self._tree.pose_in(fixed, frame, stamp_ns)
+            if isinstance(pose, NoPose):
+                return pose
+            if not self._tree.reaches_between(fixed, frame, stamp_ns):
+                return NoPose('the newest transforms are from before')
+            return pose, stamp_ns
+
     def camera_in(
         self, fixed: str | None, frame: str, stamp_ns: int, wait_s: float
     ) -> Pose | NoPose:

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Positions of one frame in another, through tf2 where it is installed; the tool among them."""
+"""Positions of one frame in another by transforms, once these are known; the tool among them."""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
 import time
-from typing import Any, Generic, TYPE_CHECKING, TypeVar
+from typing import Generic, TYPE_CHECKING, TypeVar
 
-from embodied_r_ros.bags.messages import pose_stamped_to_msg, stamp_ns_from_msg, transform_from_msg
+from embodied_r_ros.bags.messages import pose_stamped_to_msg
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.core.types.poses import NoPose
 from embodied_r_ros.nodes import topics
+from embodied_r_ros.nodes.camera_poses import listen_to_transforms
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from geometry_msgs.msg import PoseStamped
 import numpy as np
-from rclpy.time import Time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,20 +28,13 @@ Item = TypeVar('Item')
 
 
 class Frames:
-    """What tf2 knows of frames while the node is active."""
+    """Where frames are in each other while the node is active, by transforms."""
 
     def __init__(self, node: ManagedNode) -> None:
         """Listen to transforms."""
-        self._buffer: Any = None
-        try:
-            import tf2_ros
-        except ImportError:
-            return
-        self._buffer = tf2_ros.Buffer()
-        self._failure = tf2_ros.TransformException
-        listener = tf2_ros.TransformListener(self._buffer, node)
-        node.while_active.callback(listener.unregister)
-        node.when_clock_jumps_back(self._forget_the_future)
+        self.transforms = listen_to_transforms(node)
+        if self.transforms:
+            node.when_clock_jumps_back(self.transforms.forget_moves)
 
     def position_in(
         self, position: Position, source: str, target: str, stamp_ns: int
@@ -55,39 +48,29 @@ class Frames:
 
     def pose_in(self, source: str, target: str, stamp_ns: int) -> Pose | NoPose:
         """Pose of the frame `source` in the frame `target` at a stamp; 0: the newest."""
-        transform = self._lookup(source, target, stamp_ns)
-        return transform if isinstance(transform, NoPose) else transform_from_msg(transform)
+        known = self.stamped_pose_in(source, target, stamp_ns)
+        return known if isinstance(known, NoPose) else known[0]
 
-    def newest(self, source: str, target: str) -> tuple[Pose, int] | NoPose:
-        """The newest pose of the frame `source` in the frame `target`, and its stamp [ns]."""
-        transform = self._lookup(source, target, 0)
-        if isinstance(transform, NoPose):
-            return transform
-        return transform_from_msg(transform), stamp_ns_from_msg(transform.header.stamp)
-
-    def _forget_the_future(self) -> None:
-        """Forget what moves: of newer stamps than now, tf2 would take it for the newest."""
-        self._buffer.clear()
-
-    def _lookup(self, source: str, target: str, stamp_ns: int) -> Any | NoPose:
-        """The TransformStamped that tf2 has."""
-        if self._buffer is None:
+    def stamped_pose_in(
+        self, source: str, target: str, stamp_ns: int = 0
+    ) -> tuple[Pose, int] | NoPose:
+        """The same with its stamp [ns]; that is 0 where nothing moves between the frames."""
+        if self.transforms is None:
             return NoPose(
-                f'{source} is another frame than {target}, and tf2_ros is not installed: '
+                f'{source} is another frame than {target}, and tf2_msgs is not installed: '
                 f'install it, or give positions in {target}'
             )
-        try:
-            return self._buffer.lookup_transform(target, source, Time(nanoseconds=stamp_ns))
-        except self._failure as error:
-            return NoPose(f'{source} is not known in {target}: {error}')
+        known = self.transforms.pose_in(target, source, stamp_ns)
+        if isinstance(known, NoPose):
+            return NoPose(f'{source} is not known in {target}: {known.reason}')
+        return known
 
     def may_come(self, source: str, target: str, stamp_ns: int) -> bool:
-        """Tell whether tf2 does not know a frame in another one yet, as it was at a stamp."""
+        """Tell whether a frame is not known yet in another one, as it was at a stamp."""
         source, target = source.lstrip('/'), target.lstrip('/')
-        if self._buffer is None or not source or not target or source == target or stamp_ns <= 0:
+        if self.transforms is None or not source or not target or stamp_ns <= 0:
             return False
-        stamp = Time(nanoseconds=stamp_ns)
-        return not self._buffer.can_transform(target, source, stamp)
+        return source != target and not self.transforms.reaches(target, source, stamp_ns)
 
 
 @dataclass(frozen=True)
@@ -99,7 +82,7 @@ class _InLine(Generic[Item]):
 
 
 class FrameLine(Generic[Item]):
-    """Hands on what comes, in its order, once tf2 knows its frame, or when its time is over.
+    """Hands on what comes, in its order, once its frame is known, or when its time is over.
 
     A transform may come later than what is stamped with its time. Nothing waits in a callback.
     """
@@ -181,7 +164,7 @@ def follow_tool(
 
     def look() -> None:
         nonlocal taken_ns
-        newest = frames.newest(tool_frame, task_frame)
+        newest = frames.stamped_pose_in(tool_frame, task_frame)
         if isinstance(newest, NoPose):
             msg = f'where the end effector is, is not known: {newest.reason}'
             node.log_problem(InputError(msg))

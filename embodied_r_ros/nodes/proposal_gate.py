@@ -141,7 +141,7 @@ class ProposalGate(ManagedNode):
         self._proposals.take((proposal, msg), proposal.frame_id, stamp_ns)
 
     def _limits(self) -> tuple[str, float]:
-        """The frame in which positions are wanted, and how long tf2 is waited for [s]."""
+        """The frame in which positions are wanted, and how long transforms are waited for [s]."""
         return self._gate.config.workspace_frame, self._gate.config.tf_wait_s
 
     def _judge(self, arrival: tuple[Proposal, KeypointProposal]) -> None:

@@ -39,9 +39,9 @@ class IndoorConfig(Settings):
     images: bool = setting(True, 'Render images; without them the truth is the same')
     kinds: str = setting(
         'furniture',
-        "Kinds of things: 'furniture' with names in a room to live in; coloured shapes in a grey "
-        "one: 'all', 'common' without the held-out ones, 'rare' with many of them",
-        choices=('furniture', 'all', 'common', 'rare'),
+        "Kinds of things: 'furniture' with names in a room to live in; 'all': coloured shapes in "
+        'a grey one',
+        choices=('furniture', 'all'),
     )
     signs: tuple[str, ...] = setting(
         (), 'Texts of signs on the walls, in letters and as QR codes; nothing else changes'

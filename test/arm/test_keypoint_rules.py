@@ -178,10 +178,6 @@ def test_what_counts_can_be_set() -> None:
         'gripper',
         'last',
     ]
-    assert [r for _, r in times_and_reasons(script(), SecondsRule(gripper_step=0.9))] == [
-        'stop',
-        'last',
-    ]
 
 
 def test_the_rule_of_arm_sees_frames_of_twenty_hertz() -> None:

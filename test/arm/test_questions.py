@@ -81,13 +81,6 @@ def test_the_state_is_not_told_where_it_is_asked_for() -> None:
         assert ('The end effector is at' in row.question) == (row.question_type != 'current_state')
 
 
-def test_movements_can_be_asked_without_state_and_metadata() -> None:
-    rows = [row for row in rows_of(movement_context=False) if row.question_type == 'movement']
-    assert rows
-    assert not any('The end effector is at' in row.question for row in rows)
-    assert not any('centre of the table' in row.question for row in rows)
-
-
 def test_no_movement_is_asked_of_a_way_that_is_silent() -> None:
     coverage = Coverage()
     rows = rows_of(coverage=coverage, deadband_m=0.3)

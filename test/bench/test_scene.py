@@ -15,7 +15,6 @@ import pytest
 from bench import camera_maps
 from bench.scene import (
     count_room,
-    map_real,
     MapTally,
     measure_cabinet,
     measure_stream,
@@ -78,12 +77,6 @@ def test_a_real_cabinet_is_one_landmark_where_it_is(footage: Path) -> None:
     assert (figures['landmarks'], figures['gone']) == (1, 0)
     assert figures['off_m'] < 0.1
     assert figures['observations'] == figures['boxes']
-
-
-def test_a_real_walk_is_mapped_by_the_command(footage: Path, tmp_path: Path) -> None:
-    map_real(footage / 'real', tmp_path, None, ('drone_hallway',))
-    assert (tmp_path / 'drone_hallway.json').exists()
-    assert (tmp_path / 'drone_hallway.png').exists()
 
 
 @pytest.mark.slow

@@ -177,17 +177,15 @@ def test_views_are_described_alone_where_a_server_takes_one_image(
     assert sum('--limit-mm-per-prompt' in line for line in told) == 1
 
 
+def detector_options(model: Path) -> list[str]:
+    detector = f'detector.model={model}', 'detector.threshold=0.3'
+    return [f'--set={value}' for value in ('classical.assumed_hfov_rad=1.5708', *detector)]
+
+
 def test_a_detector_names_things(
     folder: Path, red_lamps: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = (
-        '--set',
-        'classical.assumed_hfov_rad=1.5708',
-        '--set',
-        f'detector.model={red_lamps}',
-        '--set',
-        'detector.threshold=0.3',
-    )
+    options = detector_options(red_lamps)
     for kind in ('detector', 'auto'):
         first, _ = perceive(capsys, folder, '--perceiver', kind, *options)
         assert 'red lamp' in {item['label'] for item in first['items']}
@@ -216,18 +214,8 @@ def test_auto_says_what_it_uses(
         assert main([*arguments, '--set', f'chat.url={server.url}']) == 0
     assert f'embodied-r: perceiver vlm ({server.url})\n' in capsys.readouterr().err
     with ChatServer(scene_reply, models=[{'id': 'scripted'}]) as server:
-        assert (
-            main(
-                [
-                    *arguments,
-                    '--set',
-                    f'chat.url={server.url}',
-                    '--set',
-                    f'detector.model={red_lamps!s}',
-                ]
-            )
-            == 0
-        )
+        given = [f'--set=chat.url={server.url}', f'--set=detector.model={red_lamps}']
+        assert main([*arguments, *given]) == 0
     there = f'{server.url} and {red_lamps}'
     assert f'embodied-r: perceiver fused ({there})\n' in capsys.readouterr().err
 
@@ -235,14 +223,7 @@ def test_auto_says_what_it_uses(
 def test_what_a_model_and_a_detector_name_is_one_item(
     folder: Path, red_lamps: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = (
-        '--set',
-        'classical.assumed_hfov_rad=1.5708',
-        '--set',
-        f'detector.model={red_lamps}',
-        '--set',
-        'detector.threshold=0.3',
-    )
+    options = detector_options(red_lamps)
     alone, _ = perceive(capsys, folder, '--perceiver', 'detector', *options)
     lamps = [item for item in alone['items'] if item['label'] == 'red lamp']
 

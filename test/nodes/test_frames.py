@@ -3,53 +3,27 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType, SimpleNamespace
 from typing import Any, TYPE_CHECKING
 
 from builtin_interfaces.msg import Time
 from embodied_r_ros.bags.messages import stamp_ns_from_msg
+from embodied_r_ros.core.types.geometry import Pose
 from embodied_r_ros.core.types.poses import NoPose
 from embodied_r_ros.nodes.frames import follow_tool, Frames
 from embodied_r_ros.nodes.node_base import ManagedNode
-from geometry_msgs.msg import PoseStamped, TransformStamped
 from rosgraph_msgs.msg import Clock
 
 from test.nodes.graph import ACTIVATE, CONFIGURE, wait_for
+from test.nodes.test_camera_poses import transforms
 
 if TYPE_CHECKING:
-    import pytest
+    from geometry_msgs.msg import PoseStamped
 
+    from test.nodes.conftest import Heard
     from test.nodes.graph import Graph
 
 S = 1_000_000_000
-
-
-class _UnknownError(Exception):
-    """Stands in for tf2_ros.TransformException."""
-
-
-class _Buffer:
-    """Stands in for that of tf2_ros, of which there is no wheel: it keeps the newest stamp."""
-
-    def __init__(self) -> None:
-        self.newest: TransformStamped | None = None
-
-    def put(self, sec: int) -> None:
-        """Hear of the hand."""
-        if self.newest is None or sec > self.newest.header.stamp.sec:
-            hand = TransformStamped(child_frame_id='hand')
-            hand.header.frame_id, hand.header.stamp.sec = 'table', sec
-            hand.transform.rotation.w = 1.0
-            self.newest = hand
-
-    def clear(self) -> None:
-        self.newest = None
-
-    def lookup_transform(self, wanted: str, source: str, stamp: Any) -> TransformStamped:
-        if self.newest is None:
-            raise _UnknownError(source)
-        return self.newest
+HAND = Pose((0.1, 0.2, 0.3), (0.0, 0.0, 0.0, 1.0), 'arm')
 
 
 class Watcher(ManagedNode):
@@ -68,27 +42,29 @@ class Watcher(ManagedNode):
 
 
 def test_frames_of_before_a_backward_jump_of_the_clock_are_forgotten(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch
+    graph: Graph, heard: Heard
 ) -> None:
-    module: Any = ModuleType('tf2_ros')
-    module.Buffer, module.TransformException = _Buffer, _UnknownError
-    module.TransformListener = lambda *_: SimpleNamespace(unregister=lambda: None)
-    monkeypatch.setitem(sys.modules, 'tf2_ros', module)
     node = graph.add(Watcher, use_sim_time=True)
     graph.change(node, CONFIGURE, ACTIVATE)
-    buffer = node.frames._buffer
     clock = graph.publisher(Clock, '/clock', 1)
+
+    def is_lost() -> bool:
+        return isinstance(node.frames.pose_in('hand', 'table', 0), NoPose)
+
     clock.publish(Clock(clock=Time(sec=100)))
     wait_for(lambda: node.now_ns() == 100 * S, 'the time')
-    buffer.put(99)
+    heard[0].take_static(transforms(0, arm=Pose((0.0, 0.0, 1.0), HAND.orientation, 'table')))
+    heard[0].take(transforms(99 * S, hand=HAND))
     wait_for(lambda: node.stamps == [99 * S], 'the pose')
     clock.publish(Clock(clock=Time(sec=10)))
-    wait_for(lambda: buffer.newest is None, 'an empty buffer')
-    assert isinstance(node.frames.newest('hand', 'table'), NoPose)
-    buffer.put(9)
+    wait_for(is_lost, 'the jump')
+    heard[0].take(transforms(9 * S, hand=HAND))
     wait_for(lambda: node.stamps == [99 * S, 9 * S], 'the pose of now')
     # The bag begins once more, and its first stamp is that of the last pose.
     clock.publish(Clock(clock=Time(sec=8)))
-    wait_for(lambda: buffer.newest is None, 'an empty buffer')
-    buffer.put(9)
+    wait_for(is_lost, 'the jump')
+    heard[0].take(transforms(9 * S, hand=HAND))
     wait_for(lambda: node.stamps == [99 * S, 9 * S, 9 * S], 'the same pose')
+    pose = node.frames.pose_in('/hand', 'table', 9 * S)
+    assert isinstance(pose, Pose)
+    assert pose.position == (0.1, 0.2, 1.3)

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 import json
-import sys
-from types import ModuleType, SimpleNamespace
 from typing import Any, TYPE_CHECKING
 from xml.etree import ElementTree
 
 import embodied_r_msgs.srv as services
 from embodied_r_ros.common.files import shared_path
+from embodied_r_ros.nodes import camera_poses
 from embodied_r_ros.nodes.episode_recorder import EpisodeRecorder
 from embodied_r_ros.nodes.goal_gate import GoalGate
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
@@ -180,26 +179,11 @@ def test_every_node_may_do_what_it_does_and_nothing_else(everything: Graph) -> N
     assert {name for what, name in operator if what == 'subscribe'} ^ said == {'/clock'}
 
 
-class Buffer:
-    """Stands in for that of tf2_ros, of which there is no wheel: it knows nothing."""
-
-    def lookup_transform(self, *_: Any) -> None:
-        raise KeyError
-
-
-def listener(_: Buffer, node: Any) -> Any:
-    """Stand in for that of tf2_ros: it listens to the same topics."""
-    for topic in ('/tf', '/tf_static'):
-        node.create_subscription(String, topic, lambda msg: None, 10)
-    return SimpleNamespace(unregister=lambda: None)
-
-
 def test_the_reasoner_of_an_arm_may_hear_camera_and_transforms(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module: Any = ModuleType('tf2_ros')
-    module.Buffer, module.TransformListener, module.TransformException = Buffer, listener, KeyError
-    monkeypatch.setitem(sys.modules, 'tf2_ros', module)
+    # It listens to the same topics, whatever their type is, of which there is no wheel.
+    monkeypatch.setattr(camera_poses, 'installed_class', lambda _: String)
     arm = {'arm__robot': 'sawyer_sim', 'arm__tool_frame': 'hand', 'arm__camera_frame': 'eye'}
     with ChatServer(models=[{'id': 'scripted'}]) as server:
         graph.active(SpatialReasoner, chat__url=server.url, **arm)

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import sys
-from types import ModuleType
 from typing import Any, TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
@@ -11,22 +9,21 @@ from embodied_r_msgs.msg import AnswerLabel, KeypointProposal, ModelInfo
 from embodied_r_msgs.srv import LabelAnswer
 from embodied_r_ros.bags.messages import stamp_to_msg
 from embodied_r_ros.core.types.geometry import Pose
-from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.frames import Frames
+from embodied_r_ros.nodes import frames, topics
 from embodied_r_ros.nodes.proposal_gate import ProposalGate
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
-from geometry_msgs.msg import Point, PoseStamped, TransformStamped
+from geometry_msgs.msg import Point, PoseStamped
 import pytest
 from rclpy.serialization import deserialize_message, serialize_message
 from rosgraph_msgs.msg import Clock
 
 from test.chat_server import ChatServer, Script
 from test.nodes.graph import ACTIVATE, CONFIGURE, DEACTIVATE, wait_for
+from test.nodes.test_camera_poses import transforms
 from test.nodes.test_spatial_reasoner import Asker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from test.nodes.conftest import Heard
     from test.nodes.graph import Graph
 
 SET_UP = {
@@ -39,6 +36,7 @@ SET_UP = {
     'max_rate_hz': 1000.0,
 }
 NAN = float('nan')
+AT_THE_TABLE = Pose((0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0), 'table')
 
 
 class Operator:
@@ -297,60 +295,7 @@ class TestConfirmation:
         assert status.message == 'the gate was deactivated'
 
 
-class _UnknownError(Exception):
-    pass
-
-
-class _Buffer:
-    """Knows what it hears, and that the base is a metre below the table, turned by a quarter."""
-
-    def __init__(self) -> None:
-        base = TransformStamped(child_frame_id='base')
-        base.transform.translation.z = -1.0
-        base.transform.rotation.z = base.transform.rotation.w = 0.5**0.5
-        self.frames = {'base': base}
-
-    def can_transform(self, wanted: str, source: str, stamp: Any) -> bool:
-        assert stamp.nanoseconds > 0
-        return wanted == 'table' and source in self.frames
-
-    def lookup_transform(self, wanted: str, source: str, stamp: Any) -> TransformStamped:
-        if not self.can_transform(wanted, source, stamp):
-            raise _UnknownError(source)
-        found = self.frames[source]
-        found.header.frame_id = 'table'
-        return found
-
-
-class _Listener:
-    """Hears of frames as tf2 does: in the executor of the node."""
-
-    alive = 0
-
-    def __init__(self, buffer: Any, node: Any) -> None:
-        def take(msg: TransformStamped) -> None:
-            buffer.frames[msg.child_frame_id] = msg
-
-        self._node = node
-        self._heard = node.create_subscription(TransformStamped, '/frames', take, 10)
-        _Listener.alive += 1
-
-    def unregister(self) -> None:
-        self._node.destroy_subscription(self._heard)
-        _Listener.alive -= 1
-
-
 class TestFrames:
-    @pytest.fixture
-    def tf2(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        """Stands in for tf2_ros, of which there is no wheel."""
-        module: Any = ModuleType('tf2_ros')
-        module.Buffer, module.TransformListener = _Buffer, _Listener
-        module.TransformException = _UnknownError
-        monkeypatch.setitem(sys.modules, 'tf2_ros', module)
-        yield
-        _Listener.alive = 0
-
     def propose(self, operator: Operator, name: str, frame: str, at: Point) -> None:
         msg = KeypointProposal(id=name, confidence=0.9, candidate_index=-1)
         msg.observation_stamp = stamp_to_msg(ROS_MESSAGES, operator.node.now_ns())
@@ -359,9 +304,11 @@ class TestFrames:
         msg.pose.pose.position = at
         operator.proposals.publish(msg)
 
-    def test_other_frames_go_through_tf2(self, graph: Graph, tf2: None) -> None:
+    def test_other_frames_go_through_transforms(self, graph: Graph, heard: Heard) -> None:
         operator = Operator(graph)
         operator.hold()
+        turned = Pose((0.0, 0.0, -1.0), (0.0, 0.0, 0.5**0.5, 0.5**0.5), 'table')
+        heard[0].take_static(transforms(0, base=turned))
         # x of the base is y of the table, y of the base is -x.
         self.propose(operator, 'run-1', 'base', Point(x=0.2, y=-0.1, z=1.3))
         self.propose(operator, 'run-2', 'base', Point(x=0.2, y=-0.1, z=0.3))
@@ -369,19 +316,10 @@ class TestFrames:
         refused = operator.refused.wait(2)
         assert [msg.id for msg in operator.accepted.wait(1)] == ['run-1']
         assert ids_and_rules(refused) == [('run-2', 'workspace'), ('run-3', 'workspace')]
-        assert 'moon is not known in table' in refused[1].message
-        assert _Listener.alive == 1
-        operator.graph.change(operator.node, DEACTIVATE)
-        assert _Listener.alive == 0
+        assert 'moon is not known in table: no transforms lead' in refused[1].message
 
-    def tell_of(self, operator: Operator, frame: str) -> None:
-        """Let tf2 know of a frame that is where the table is."""
-        msg = TransformStamped(child_frame_id=frame)
-        msg.transform.rotation.w = 1.0
-        operator.graph.publisher(TransformStamped, '/frames').publish(msg)
-
-    def test_proposal_waits_for_a_frame_that_tf2_learns_late(
-        self, graph: Graph, tf2: None
+    def test_proposal_waits_for_a_frame_that_is_known_late(
+        self, graph: Graph, heard: Heard
     ) -> None:
         operator = Operator(graph)
         operator.hold()
@@ -391,21 +329,24 @@ class TestFrames:
         wait_for(lambda: operator.node._proposals._line, 'a proposal in line')
         operator.propose('run-2', x=0.7)  # in its turn
         assert (operator.accepted, operator.refused) == ([], [])
-        self.tell_of(operator, 'arm')
+        heard[0].take_static(transforms(0, arm=AT_THE_TABLE))
         assert [msg.id for msg in operator.accepted.wait(1)] == ['run-1']
         assert ids_and_rules(operator.refused.wait(1)) == [('run-2', 'workspace')]
         assert operator.node._proposals._timer.is_canceled()
 
-    def test_frame_that_does_not_come_in_time_is_refused(self, graph: Graph, tf2: None) -> None:
+    def test_frame_that_is_not_known_in_time_is_refused(self, graph: Graph, heard: Heard) -> None:
         operator = Operator(graph, tf_wait_s=0.05)
         operator.hold()
+        before_ns = operator.node.now_ns() - 1  # however short a time before
+        heard[0].take(transforms(before_ns, arm=AT_THE_TABLE))
         self.propose(operator, 'run-1', 'arm', Point(x=0.1, y=0.2, z=0.3))
         [status] = operator.refused.wait(1)
-        assert (status.name, status.message) == ('workspace', 'arm is not known in table: arm')
+        why = 'arm is not known in table: the newest transforms are from before'
+        assert (status.name, status.message) == ('workspace', why)
         assert operator.accepted == []
 
     def test_step_begins_at_the_newest_pose_whose_frame_is_known(
-        self, graph: Graph, tf2: None
+        self, graph: Graph, heard: Heard
     ) -> None:
         operator = Operator(graph)
         operator.hold()
@@ -418,29 +359,21 @@ class TestFrames:
         wait_for(lambda: operator.node._poses._line, 'a pose in line')
         operator.propose('run-1')
         operator.accepted.wait(1)
-        self.tell_of(operator, 'arm')
+        heard[0].take_static(transforms(0, arm=AT_THE_TABLE))
         wait_for(lambda: not operator.node._poses._line, 'the pose')
         operator.propose('run-2')
         assert ids_and_rules(operator.refused.wait(1)) == [('run-2', 'step')]
 
-    def test_step_begins_where_tf_knows_the_tool(
-        self, graph: Graph, tf2: None, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        given: dict[str, Any] = {**SET_UP, 'tool_frame': 'hand'}
-        node = graph.add(ProposalGate, **given)
-
-        def newest(_: Any, source: str, wanted: str) -> tuple[Pose, int]:
-            assert (source, wanted) == ('hand', 'table')
-            return Pose((-0.4, 0.1, 0.3), (0.0, 0.0, 0.0, 1.0), 'table'), node.now_ns()
-
-        monkeypatch.setattr(Frames, 'newest', newest)
-        graph.change(node, CONFIGURE, ACTIVATE)
+    def test_step_begins_where_tf_knows_the_tool(self, graph: Graph, heard: Heard) -> None:
+        node = graph.active(ProposalGate, **{**SET_UP, 'tool_frame': 'hand'})
+        hand = Pose((-0.4, 0.1, 0.3), (0.0, 0.0, 0.0, 1.0), 'table')
+        heard[0].take(transforms(node.now_ns(), hand=hand))
         wait_for(lambda: node._gate._pose, 'the pose')
         assert node._gate._pose
-        assert node._gate._pose.position == (-0.4, 0.1, 0.3)
+        assert node._gate._pose.position == pytest.approx((-0.4, 0.1, 0.3))
 
     def test_what_waits_for_its_frame_is_refused_with_the_gate(
-        self, graph: Graph, tf2: None
+        self, graph: Graph, heard: Heard
     ) -> None:
         operator = Operator(graph)
         operator.node._proposals._limits = lambda: ('table', 60.0)
@@ -450,12 +383,12 @@ class TestFrames:
         [status] = operator.refused.wait(1)
         assert status.message == 'its frame was waited for, and the gate was deactivated'
 
-    def test_other_frames_are_refused_without_tf2(
+    def test_other_frames_are_refused_without_tf2_msgs(
         self, graph: Graph, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setitem(sys.modules, 'tf2_ros', None)
+        monkeypatch.setattr(frames, 'listen_to_transforms', lambda _: None)
         operator = Operator(graph)
         operator.hold()
         self.propose(operator, 'run-1', 'base', Point(x=0.2, y=-0.1, z=1.3))
         [status] = operator.refused.wait(1)
-        assert 'tf2_ros is not installed' in status.message
+        assert 'tf2_msgs is not installed' in status.message

@@ -43,9 +43,12 @@ def interpolate(earlier: Pose, later: Pose, share: float) -> Pose:
         ValueError: The poses are in different fixed frames.
     """
     see_one_frame(earlier, later)
+    from scipy.spatial.transform import Rotation, Slerp  # takes long, and not all need poses
+
+    turns = Slerp((0.0, 1.0), Rotation.from_quat((earlier.orientation, later.orientation)))
+    x, y, z, w = turns(share).as_quat().tolist()
     p0, p1 = np.asarray(earlier.position), np.asarray(later.position)
-    orientation = _slerp(earlier.orientation, later.orientation, share)
-    return Pose(as_position(p0 + share * (p1 - p0)), orientation, earlier.frame_id)
+    return Pose(as_position(p0 + share * (p1 - p0)), (x, y, z, w), earlier.frame_id)
 
 
 def mounted_pose(
@@ -140,6 +143,11 @@ class PoseBuffer:
         self._stamps.clear()
         self._poses.clear()
 
+    @property
+    def newest_ns(self) -> int:
+        """Stamp of the newest pose [ns]; 0: there is none."""
+        return self._stamps[-1] if self._stamps else 0
+
     def reaches(self, stamp_ns: int) -> bool:
         """Tell whether a pose at or after the stamp is known, so that waiting gains nothing."""
         return bool(self._stamps) and self._stamps[-1] >= stamp_ns
@@ -160,21 +168,6 @@ class PoseBuffer:
             return None
         share = (stamp_ns - t0) / (t1 - t0)
         return interpolate(self._poses[after - 1], self._poses[after], share)
-
-
-def _slerp(
-    q0: tuple[float, float, float, float], q1: tuple[float, float, float, float], share: float
-) -> tuple[float, float, float, float]:
-    a, b = (np.asarray(q) / np.linalg.norm(q) for q in (q0, q1))
-    # q and -q are one rotation; the shorter way round is meant.
-    b = b if a @ b >= 0 else -b
-    angle = np.arccos(np.clip(a @ b, -1.0, 1.0))
-    if angle < 1e-6:
-        mixed = a + share * (b - a)
-    else:
-        mixed = (np.sin((1 - share) * angle) * a + np.sin(share * angle) * b) / np.sin(angle)
-    x, y, z, w = (float(value) for value in mixed / np.linalg.norm(mixed))
-    return x, y, z, w
 
 
 # In this order: odom is continuous, map is not (REP 105). Robots put their name before it.
@@ -255,6 +248,18 @@ class TransformTree:
         fixed = fixed or self._body_of(frame)
         chains = self._between(_bare(fixed), _bare(frame))
         return not isinstance(chains, NoPose) and self._reach([*chains[0], *chains[1]], stamp_ns)
+
+    def newest_ns(self, fixed: str, frame: str) -> int:
+        """Newest stamp at which all that moves between two frames is known [ns]; 0: none is."""
+        chains = self._between(_bare(fixed), _bare(frame))
+        names = [] if isinstance(chains, NoPose) else [*chains[0], *chains[1]]
+        moving = (self._moving[name].newest_ns for name in names if name in self._moving)
+        return min(moving, default=0)
+
+    def forget_moves(self) -> None:
+        """Forget where everything was that moves; what leads where stays known."""
+        for buffer in self._moving.values():
+            buffer.clear()
 
     def pose_in(self, fixed: str, frame: str, stamp_ns: int) -> Pose | NoPose:
         """Pose of a frame in any other one at a stamp."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from concurrent.futures import as_completed, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, ExitStack
 from dataclasses import asdict, dataclass
-import fcntl
 import json
 import logging
 import multiprocessing
@@ -19,14 +18,14 @@ import os
 import shutil
 import signal
 import threading
-from typing import Any, TextIO, TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.bags.reader import is_bag
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.common.processes import tie_to_parent
 from embodied_r_ros.data.episodes.collect import collect_episode, CollectConfig
-from embodied_r_ros.data.episodes.fleet import StageReport
+from embodied_r_ros.data.episodes.fleet import held, StageReport
 from embodied_r_ros.data.episodes.inspect import bag_digest, why_unfit
 
 if TYPE_CHECKING:
@@ -122,44 +121,19 @@ def collection(out: Path, config: CollectConfig) -> Iterator[None]:
     if out.exists() and not path.exists() and (not out.is_dir() or any(out.iterdir())):
         msg = f'{out} is neither empty nor a folder of collected episodes: choose another'
         raise InputError(msg)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        file = path.open('a+', encoding='utf-8')
-    except OSError as error:
-        msg = f'cannot write to {out}: {error.strerror}'
-        raise InputError(msg) from None
-    with file:
-        _claim(file, out, json.dumps(asdict(config), indent=1) + '\n')
+    with ExitStack() as stack:
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(held(out, _SETTINGS, json.dumps(asdict(config), indent=1) + '\n'))
+        except OSError as error:
+            msg = f'cannot write to {out}: {error.strerror}'
+            raise InputError(msg) from None
         try:
             yield
         finally:
             # Of processes that were killed, this time or before: a folder of a BagWriter.
             for hidden in out.glob(f'.*-{"[0-9a-f]" * _NAME_DIGITS}-*'):
                 shutil.rmtree(hidden, ignore_errors=True)
-
-
-def _claim(file: TextIO, out: Path, settings: str) -> None:
-    """Lock the file with the settings of a folder, and see that they are these.
-
-    Raises:
-        InputError: They are not, another process has it locked, or the disk is full.
-    """
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        msg = f'{out} is being collected into by another process: wait for its end'
-        raise InputError(msg) from None
-    file.seek(0)
-    before = file.read()
-    if not settings.startswith(before):  # the start of them is what a full disk took
-        others = ' '.join(before.split())
-        msg = f'{out} was collected with other settings, {others}: use them, or another folder'
-        raise InputError(msg)
-    try:
-        os.write(file.fileno(), settings[len(before) :].encode())
-    except OSError as error:
-        msg = f'cannot write {out / _SETTINGS}: {error.strerror}'
-        raise InputError(msg) from None
 
 
 class _Running:

@@ -8,7 +8,7 @@ after a crash knows how often that recording was begun, or that it ended and nob
 
 from __future__ import annotations
 
-from contextlib import ExitStack, suppress
+from contextlib import contextmanager, ExitStack, suppress
 from dataclasses import asdict, dataclass, fields, replace
 import json
 import logging
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TextIO
 
-_STATUS, _QUARANTINE, _OPEN = 'status.jsonl', 'quarantine.jsonl', 'open'
+_STATUS, _OPEN = 'status.jsonl', 'open'
 _SETTINGS = 'settings.json'
 _MOST_NOTES = 8  # of a recording
 _DIED = 'the process that worked on it died'
@@ -201,6 +201,38 @@ def _write_marker(path: Path, status: RecordingStatus) -> None:
     unfinished.replace(path)
 
 
+@contextmanager
+def held(folder: Path, name: str, settings: str) -> Iterator[None]:
+    """Hold a folder against other processes, and see that what is in it was made alike.
+
+    Args:
+        folder: It is there.
+        name: Of the file in it that keeps the settings.
+        settings: With which this process works, as text; empty: whatever they were.
+
+    Raises:
+        InputError: Another process has it, it is of other settings, or it cannot be written.
+        OSError: The settings cannot be read.
+    """
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(BagLock(folder))
+        except BlockingIOError:
+            msg = f'{folder} is in use by another process: wait for its end'
+            raise InputError(msg) from None
+        except OSError:  # a disk that knows no locks is no reason not to work
+            pass
+        path = folder / name
+        before = path.read_text(encoding='utf-8') if path.exists() else ''
+        if settings and before and settings != before:
+            others = ' '.join(before.split())
+            msg = f'{folder} is of other settings, {others}: use them, or another folder'
+            raise InputError(msg)
+        if settings and not before:
+            write_whole(path, settings)
+        yield
+
+
 class FleetLog:
     """The state of a fleet in its folder. One process at a time has it open.
 
@@ -224,7 +256,7 @@ class FleetLog:
         self._lock = ExitStack()
         try:
             (folder / _OPEN).mkdir(parents=True, exist_ok=True)
-            self._hold(settings)
+            self._lock.enter_context(held(folder, _SETTINGS, settings))
             self._file: TextIO = (folder / _STATUS).open('a+', encoding='utf-8', errors='replace')
         except OSError as error:
             self._lock.close()
@@ -245,32 +277,6 @@ class FleetLog:
     def __exit__(self, *_: object) -> None:
         self._file.close()
         self._lock.close()
-
-    def _hold(self, settings: str) -> None:
-        """Lock the folder, and see that what is in it was made with these settings.
-
-        Raises:
-            InputError: It was not, or another process has it locked.
-            OSError: It cannot be read or written.
-        """
-        try:
-            self._lock.enter_context(BagLock(self.folder))
-        except BlockingIOError:
-            msg = f'{self.folder} is in use by another process: wait for its end'
-            raise InputError(msg) from None
-        except OSError:  # a disk that knows no locks is no reason not to work
-            pass
-        path = self.folder / _SETTINGS
-        before = path.read_text(encoding='utf-8') if path.exists() else ''
-        if settings and before and settings != before:
-            self._lock.close()
-            msg = (
-                f'{self.folder} is of other settings, {" ".join(before.split())}: '
-                'use them, or another folder'
-            )
-            raise InputError(msg)
-        if settings and not before:
-            write_whole(path, settings.encode())
 
     def add(self, status: RecordingStatus) -> None:
         """Note what became of a recording; it is in the file before this returns."""
@@ -304,16 +310,6 @@ class FleetLog:
     def failed(self) -> dict[str, RecordingStatus]:
         """Recordings whose last attempt failed, by id."""
         return dict(self._failed)
-
-    def write_quarantine(self, most: int) -> None:
-        """Write the file of what is given up, with the reasons.
-
-        Raises:
-            InputError: It cannot be written.
-        """
-        given_up = [status for status in self._failed.values() if status.attempts >= most]
-        text = ''.join(f'{status.to_json()}\n' for status in given_up)
-        write_whole(self.folder / _QUARANTINE, text.encode())
 
     def _remember(self, status: RecordingStatus) -> None:
         """Take a status that was noted before."""

@@ -101,7 +101,6 @@ def run_fleet(
                         else:
                             yield status
                     todo = again
-        log.write_quarantine(config.attempts)
 
 
 def _run_once(

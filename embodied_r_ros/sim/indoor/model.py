@@ -34,7 +34,7 @@ _TINT = 0.07  # the most that a channel differs from grey; colour names need far
 
 
 def surface_texture(
-    rng: np.random.Generator, width_px: int, height_px: int, tiles_px: int = 0, rare: bool = False
+    rng: np.random.Generator, width_px: int, height_px: int, tiles_px: int = 0
 ) -> NDArray[np.uint8]:
     """Draw a pale surface with stains, grain and printed panels.
 
@@ -43,7 +43,6 @@ def surface_texture(
         width_px: Width [px].
         height_px: Height [px].
         tiles_px: Side of the tiles whose joints are drawn [px]; 0: none.
-        rare: Print patterns that no other surface has: slanted stripes, dots and rings.
 
     Returns:
         RGB image, uint8. Shape (height_px, width_px, 3).
@@ -57,7 +56,7 @@ def surface_texture(
         grey[::tiles_px] -= 45
         grey[:, ::tiles_px] -= 45
     for _ in range(width_px * height_px // 4000):
-        _print_panel(rng, grey, rare)
+        _print_panel(rng, grey)
     tint = 1 + rng.uniform(-_TINT, _TINT, 3)
     return np.clip(grey[..., None] * tint, 15, 240).astype(np.uint8)
 
@@ -76,7 +75,7 @@ def _smooth_noise(
     return np.asarray(upper * (1 - fy) + lower * fy)
 
 
-def _print_panel(rng: np.random.Generator, grey: NDArray[np.float64], rare: bool) -> None:
+def _print_panel(rng: np.random.Generator, grey: NDArray[np.float64]) -> None:
     """Print a rectangle with a pattern of its own somewhere on the surface."""
     height_px, width_px = (int(value) for value in rng.integers(10, 60, 2))
     top = int(rng.integers(0, max(1, grey.shape[0] - height_px)))
@@ -84,32 +83,15 @@ def _print_panel(rng: np.random.Generator, grey: NDArray[np.float64], rare: bool
     panel = grey[top : top + height_px, left : left + width_px]
     rows, columns = np.indices(panel.shape)
     step = int(rng.integers(4, 14))
-    if rare:
-        pattern = _rare_pattern(rng, rows, columns, step)
-    else:
-        pattern = (
-            np.zeros(panel.shape),
-            rows // step % 2,
-            columns // step % 2,
-            (rows // step + columns // step) % 2,
-            rng.integers(0, 2, (height_px // step + 1, width_px // step + 1))[
-                rows // step, columns // step
-            ],
-        )[int(rng.integers(5))]
+    squares = rng.integers(0, 2, (height_px // step + 1, width_px // step + 1))
+    pattern = (
+        np.zeros(panel.shape),
+        rows // step % 2,
+        columns // step % 2,
+        (rows // step + columns // step) % 2,
+        squares[rows // step, columns // step],
+    )[int(rng.integers(5))]
     panel += rng.uniform(-40, 40) + rng.choice([-1, 1]) * rng.uniform(30, 75) * pattern
-
-
-def _rare_pattern(
-    rng: np.random.Generator, rows: NDArray[Any], columns: NDArray[Any], step: int
-) -> NDArray[Any]:
-    """Slanted stripes, dots or rings, 0 and 1."""
-    down, across = rows % (2 * step) - step, columns % (2 * step) - step
-    patterns = (
-        (rows + columns) // step % 2,
-        down**2 + across**2 < (0.7 * step) ** 2,
-        np.hypot(rows - rows.mean(), columns - columns.mean()) // step % 2,
-    )
-    return np.asarray(patterns[int(rng.integers(len(patterns)))], np.float64)
 
 
 MAX_CHARS = 200  # a longer text is too small to be read
@@ -351,7 +333,7 @@ def _add_planes(spec: Any, body: Any, room: Room, rng: np.random.Generator | Non
 def _plane_texture(plane: _Plane, rng: np.random.Generator, room: Room) -> NDArray[np.uint8]:
     if not room.is_furnished:
         width, height = (round(side * PIXELS_PER_M) for side in plane.sides)
-        return surface_texture(rng, width, height, plane.tiles_px, room.rare_surfaces)
+        return surface_texture(rng, width, height, plane.tiles_px)
     if plane.name == 'floor':
         return floor_texture(rng, room)
     near = [thing for thing in room.things if plane.gap_to(thing) < _AT_WALL_M]
@@ -397,7 +379,7 @@ def _add_material(
 
 def _add_furniture(spec: Any, room: Room, rng: np.random.Generator | None) -> None:
     if rng is not None:
-        face = surface_texture(rng, PIXELS_PER_M, PIXELS_PER_M, rare=room.rare_surfaces)
+        face = surface_texture(rng, PIXELS_PER_M, PIXELS_PER_M)
         _add_material(spec, 'furniture', np.concatenate([face] * 6), cube=True)
     boxes: list[Box] = [part for piece in room.furniture for part in piece.parts()]
     for box in boxes:

@@ -36,12 +36,6 @@ _EXTENTS_M = {
     'flat': ((0.4, 0.65), (0.13, 0.18)),
     'blocky': ((0.26, 0.5), (0.97, 1.03)),
 }
-# Kinds of things that are held out of training worlds: one of each colour.
-RARE = (
-    ('red', 'tall'), ('yellow', 'round'), ('green', 'flat'), ('cyan', 'blocky'),
-    ('blue', 'round'), ('purple', 'tall'), ('pink', 'flat'),
-)  # fmt: skip
-_RARE_SHARE = 0.5  # of the things of a rare world, and a quarter of the others by chance
 _CARRIED_M = 0.8  # between two visits, at least
 _ON_FURNITURE = 0.65  # what stands on furniture is smaller than on the floor by this factor
 
@@ -167,7 +161,6 @@ class Room:
     size: Vector  # extents [m]
     furniture: tuple[Furniture, ...]
     things: tuple[RoomThing, ...]
-    rare_surfaces: bool = False  # patterns that no training world has
     signs: tuple[str, ...] = ()  # what stands on the walls, in turn
 
     @property
@@ -209,16 +202,11 @@ def near(one: RoomThing, other: RoomThing, at: Vector, other_at: Vector) -> bool
     return sideways < _GAP_M and upright < _GAP_M
 
 
-def furnished_room(rng: np.random.Generator, kinds: str = 'all') -> Room:
+def furnished_room(rng: np.random.Generator) -> Room:
     """Draw a room with furniture and five to eight things.
 
-    Args:
-        rng: Where chance comes from.
-        kinds: 'all'; 'common': none of RARE; 'rare': more than half of the things are, and the
-            surfaces have patterns of their own.
-
     Raises:
-        UnfitError: Something found no place, or no kind is left.
+        UnfitError: Something found no place.
     """
     size = (float(rng.uniform(4, 8)), float(rng.uniform(4, 8)), float(rng.uniform(2.4, 2.9)))
     room = Room(size, (), ())
@@ -227,15 +215,14 @@ def furnished_room(rng: np.random.Generator, kinds: str = 'all') -> Room:
     for kind in pieces:
         room = Room(size, (*room.furniture, _furniture(rng, room, kind)), ())
     things: list[RoomThing] = []
-    for colour, shape in _appearances(rng, int(rng.integers(5, 9)), kinds):
+    for colour, shape in _appearances(rng, int(rng.integers(5, 9))):
         things.append(_thing(rng, room, things, colour, shape))
-    return Room(size, room.furniture, tuple(things), kinds == 'rare')
+    return Room(size, room.furniture, tuple(things))
 
 
-def possible_labels(kinds: str) -> tuple[str, ...]:
-    """Labels that things of rooms of these kinds may have."""
-    every = [(colour.name, shape) for colour in COLOURS for shape in SHAPES]
-    return tuple(item_label(*kind) for kind in every if kinds != 'common' or kind not in RARE)
+def possible_labels() -> tuple[str, ...]:
+    """Labels that the things of such rooms may have."""
+    return tuple(item_label(colour.name, shape) for colour in COLOURS for shape in SHAPES)
 
 
 def _furniture(rng: np.random.Generator, room: Room, kind: str) -> Furniture:
@@ -264,8 +251,8 @@ def _plan(box: Box) -> Box:
     return Box((*box.centre[:2], 0.0), (*box.size[:2], 0.0))
 
 
-def _appearances(rng: np.random.Generator, count: int, kinds: str) -> list[tuple[str, str]]:
-    """Draw colour and shape of each thing, of the kinds that may be."""
+def _appearances(rng: np.random.Generator, count: int) -> list[tuple[str, str]]:
+    """Draw colour and shape of each thing."""
     names = [COLOURS[index].name for index in rng.permutation(len(COLOURS))]
     colours = [names[index % len(names)] for index in range(count)]
     if count > 2 and rng.random() < _REPEAT_SHARE:
@@ -275,14 +262,6 @@ def _appearances(rng: np.random.Generator, count: int, kinds: str) -> list[tuple
     appearances: list[tuple[str, str]] = []
     for colour in colours:
         free = [shape for shape in SHAPES if twins or (colour, shape) not in appearances]
-        rare = [shape for shape in free if (colour, shape) in RARE]
-        if kinds == 'common':
-            free = [shape for shape in free if shape not in rare]
-        elif kinds == 'rare' and rare and rng.random() < _RARE_SHARE:
-            free = rare
-        if not free:
-            msg = f'no kind of {colour} things is left'
-            raise UnfitError(msg)
         appearances.append((colour, str(rng.choice(free))))
     return appearances
 
@@ -316,7 +295,6 @@ def changed_things(
     rng: np.random.Generator,
     room: Room,
     things: Sequence[RoomThing | None],
-    kinds: str,
     count: int,
 ) -> list[RoomThing | None]:
     """Move things of a room, take some away and bring others, each at most once.
@@ -325,7 +303,6 @@ def changed_things(
         rng: Where chance comes from.
         room: The room; only its walls and furniture count.
         things: Those that are there; None: one that is not there any more.
-        kinds: As for `furnished_room`.
         count: How many things change.
 
     Returns:
@@ -337,7 +314,7 @@ def changed_things(
     changed, idle = list(things), [int(n) for n in rng.permutation(len(things)) if things[n]]
     for kind in rng.choice(['move', 'bring', 'take'], count, p=[0.5, 0.25, 0.25]):
         if kind == 'bring' or not idle:
-            colour, shape = _appearances(rng, 1, kinds)[0]
+            colour, shape = _appearances(rng, 1)[0]
             there = [thing for thing in changed if thing]
             changed.append(_thing(rng, room, there, colour, shape))
             continue

@@ -253,7 +253,7 @@ def draw_scenario(config: IndoorConfig, seed: int, index: int, attempt: int) -> 
     start_ns = _EPOCH_NS + int(rng.integers(_START_SPREAD_S)) * NS_PER_S
     count = max(2, round(config.duration_s * config.rate_hz))
     is_furnished = config.kinds == 'furniture'
-    room = living_room(room_rng) if is_furnished else furnished_room(room_rng, config.kinds)
+    room = living_room(room_rng) if is_furnished else furnished_room(room_rng)
     kinds = '' if config.kinds == 'all' else f'{config.kinds}-'
     signs = 'signs-' if config.signs else ''  # another recording of the same room
     returns = 'returns-' if config.returns else ''
@@ -272,7 +272,7 @@ def draw_scenario(config: IndoorConfig, seed: int, index: int, attempt: int) -> 
         tracks=tuple(tracks),
         stamps_ns=tuple(start_ns + round(i * NS_PER_S / config.rate_hz) for i in range(count)),
         texture_seed=int(rng.integers(2**32)),
-        labels=NAMES if is_furnished else possible_labels(config.kinds),
+        labels=NAMES if is_furnished else possible_labels(),
         may_return=config.returns > 0,
     )
 
@@ -298,7 +298,7 @@ def draw_next_visit(
     sources = np.random.SeedSequence([seed, index, attempt, config.visit]).spawn(2)
     room_rng, path_rng = (np.random.default_rng(source) for source in sources)
     there = [t if s else None for t, s in zip(before.room.things, before.tracks, strict=True)]
-    things = changed_things(room_rng, before.room, there, config.kinds, config.changes)
+    things = changed_things(room_rng, before.room, there, config.changes)
     start_ns = before.stamps_ns[0] + _NEXT_VISIT_NS
     name = f'visit{config.visit}'
     room = replace(before.room, things=tuple(thing for thing in things if thing))

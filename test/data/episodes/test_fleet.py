@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-import json
 import logging
 import shutil
 from typing import TYPE_CHECKING
@@ -188,7 +187,6 @@ def test_the_last_row_counts_and_a_cut_one_does_not(tmp_path: Path) -> None:
         log.add(broken)
         log.add(replace(broken, id='3'))
         log.add(replace(broken, id='3', error=''))
-        log.write_quarantine(2)
     with (tmp_path / 'status.jsonl').open('a') as file:
         file.write('{"id": "1", "source": "/bags/o')
     with FleetLog(tmp_path) as log:
@@ -197,8 +195,6 @@ def test_the_last_row_counts_and_a_cut_one_does_not(tmp_path: Path) -> None:
         assert log.failed() == {'2': replace(broken, attempts=3)}
         copies = [ONE, TWO, replace(TWO, source='copy'), FleetRecording('3', 'x')]
         assert list(log.due(copies, 9, retry_failed=False)) == [(TWO, 3)]
-    (line,) = (tmp_path / 'quarantine.jsonl').read_text().splitlines()
-    assert (json.loads(line)['id'], json.loads(line)['error']) == ('2', 'broken')
 
 
 def test_a_folder_is_of_one_process_and_of_one_work(tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import math
 import re
-import sys
-from types import ModuleType, SimpleNamespace
 from typing import Any, TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticStatus
@@ -18,21 +16,23 @@ from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.bags.messages import stamp_to_msg
 from embodied_r_ros.core.types.deltas import DeltaKind, Item, ItemStatus
 from embodied_r_ros.core.types.deltas import SemanticDelta as Delta
-from embodied_r_ros.core.types.geometry import BODY_FROM_OPTICAL, direction_of_vector
+from embodied_r_ros.core.types.geometry import BODY_FROM_OPTICAL, direction_of_vector, Pose
 from embodied_r_ros.data.own_messages import delta_to_msg
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
-from geometry_msgs.msg import Point, PoseStamped, TransformStamped
+from geometry_msgs.msg import Point, PoseStamped
 import numpy as np
 import pytest
 
 from test.chat_server import ChatServer, RecordedRequest, Script
 from test.nodes.graph import ACTIVATE, CONFIGURE, wait_for
+from test.nodes.test_camera_poses import transforms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from test.nodes.conftest import Heard
     from test.nodes.graph import Graph
 
 FRAME = 'table_center'
@@ -116,34 +116,18 @@ class Bench:
         return self.graph.call(PredictKeypointOnce, '/predict_keypoint_once', request)
 
 
-class _Buffer:
-    """Stands in for that of tf2_ros, of which there is no wheel: the hand is where it was put."""
-
-    hand = TransformStamped()
-
-    def lookup_transform(self, wanted: str, source: str, stamp: Any) -> TransformStamped:
-        assert (wanted, source, stamp.nanoseconds) == (FRAME, 'hand', 0)
-        return _Buffer.hand
-
-
 def test_where_the_tool_is_may_come_from_tf(
-    graph: Graph, server: ChatServer, monkeypatch: pytest.MonkeyPatch
+    graph: Graph, server: ChatServer, heard: Heard
 ) -> None:
-    module: Any = ModuleType('tf2_ros')
-    module.Buffer, module.TransformException = _Buffer, KeyError
-    module.TransformListener = lambda *_: SimpleNamespace(unregister=lambda: None)
-    monkeypatch.setitem(sys.modules, 'tf2_ros', module)
     given = {'arm__robot': 'sawyer_sim', 'arm__tool_frame': 'hand', 'chat__model': 'scripted'}
-    node = graph.add(SpatialReasoner, chat__url=server.url, **given)
-    graph.change(node, CONFIGURE, ACTIVATE)
-    for index, x in enumerate((0.05, 0.07)):
-        stamp = stamp_to_msg(ROS_MESSAGES, node.now_ns() + index)
-        hand = TransformStamped(child_frame_id='hand')
-        hand.header.frame_id, hand.header.stamp = FRAME, stamp
-        hand.transform.translation.x, hand.transform.rotation.w = x, 1.0
-        _Buffer.hand = hand
+    node = graph.active(SpatialReasoner, chat__url=server.url, **given)
+    for x in (0.05, 0.07):
+        stamp_ns = node.now_ns()
+        hand = Pose((x, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0), FRAME)
+        heard[0].take(transforms(stamp_ns, hand=hand))
         arm = node._keypoints._arm
         wait_for(lambda: arm._pose and arm._pose.pose.position.x == x, 'the pose')  # noqa: B023
+        stamp = stamp_to_msg(ROS_MESSAGES, stamp_ns)
         assert (arm._pose.header.frame_id, arm._pose.header.stamp) == (FRAME, stamp)
 
 
