@@ -92,7 +92,7 @@ def is_ros(name: str) -> bool:
     """Tell whether a module belongs to ROS."""
     top = name.split('.')[0]
     return top.endswith('_msgs') or top in {
-        'ament_index_python', 'builtin_interfaces', 'launch', 'launch_ros', 'rclpy',
+        'ament_index_python', 'builtin_interfaces', 'cv_bridge', 'launch', 'launch_ros', 'rclpy',
         'rosbag2_py', 'std_srvs',
     }  # fmt: skip
 

@@ -15,11 +15,14 @@ import threading
 import time
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.bags.images import check_raw_image, ImageDecoder
 from embodied_r_ros.bags.messages import stamp_ns_from_msg
 from embodied_r_ros.bags.writer import LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
+from embodied_r_ros.common.errors import ImageError
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.core.types.answers import SHADOW_ANSWER
 from embodied_r_ros.core.types.images import StampedImage
+import numpy as np
 from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions
 from sensor_msgs.msg import CompressedImage, Image
@@ -28,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from embodied_r_ros.bags.audit import AuditReport
-    from embodied_r_ros.bags.images import ImageDecoder
     from embodied_r_ros.nodes.node_base import ManagedNode
+    from numpy.typing import NDArray
     from rclpy.publisher import Publisher
     from rosbags.interfaces import Qos
 
@@ -76,6 +79,12 @@ class RosMessageFactory:
 
 
 ROS_MESSAGES = RosMessageFactory()
+try:
+    from cv_bridge import CvBridge
+
+    BRIDGE: Any = CvBridge()
+except Exception:
+    BRIDGE = None
 IMAGE_TYPES = {'raw': Image, 'compressed': CompressedImage}
 
 
@@ -84,18 +93,20 @@ def image_topic(base: str, transport: str) -> str:
     return base if transport in {'', 'raw'} else f'{base}/{transport}'
 
 
-def stamped_image(msg: Any, index: int, decoder: ImageDecoder) -> StampedImage:
+def stamped_image(msg: Any, index: int, decoder: ImageDecoder | None = None) -> StampedImage:
     """Image of a raw or compressed message, with its header's stamp and frame.
 
     Args:
         msg: The message.
         index: Position of the image in its stream.
-        decoder: Of the stream, as offline.
+        decoder: Of the stream, as offline; None: the image stands alone.
 
     Raises:
         ImageError: The encoding is not known, or the bytes are no image.
     """
-    image, encoded = decoder.decode(msg)
+    decoder = decoder or ImageDecoder('')
+    plain = _bridge_image(msg)
+    image, encoded = (plain, None) if plain is not None else decoder.decode(msg)
     return StampedImage(
         index=index,
         stamp_ns=stamp_ns_from_msg(msg.header.stamp),
@@ -103,6 +114,26 @@ def stamped_image(msg: Any, index: int, decoder: ImageDecoder) -> StampedImage:
         frame_id=msg.header.frame_id,
         encoded=encoded,
     )
+
+
+# What cv_bridge converts like this package; the rest it refuses, or brings to 8 bits otherwise.
+_BRIDGE_ENCODINGS = {'bgr8', 'rgb8', 'bgra8', 'rgba8', 'mono8'}
+
+
+def _bridge_image(msg: Any) -> NDArray[np.uint8] | None:
+    """Image of a plain raw message by cv_bridge, where that is installed; else None.
+
+    Raises:
+        ImageError: The size does not fit the bytes.
+    """
+    if BRIDGE is None or getattr(msg, 'encoding', '') not in _BRIDGE_ENCODINGS:
+        return None
+    check_raw_image(msg)
+    try:
+        return np.asarray(BRIDGE.imgmsg_to_cv2(msg, 'bgr8'), np.uint8)
+    except Exception as error:
+        text = f'cv_bridge cannot convert a {msg.encoding} image: {error}'
+        raise ImageError(text) from None
 
 
 def _qos(

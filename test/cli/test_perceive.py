@@ -178,8 +178,12 @@ def test_views_are_described_alone_where_a_server_takes_one_image(
 
 
 def detector_options(model: Path) -> list[str]:
-    detector = f'detector.model={model}', 'detector.threshold=0.3'
-    return [f'--set={value}' for value in ('classical.assumed_hfov_rad=1.5708', *detector)]
+    values = (
+        'classical.assumed_hfov_rad=1.5708',
+        f'detector.model={model}',
+        'detector.threshold=0.3',
+    )
+    return [f'--set={value}' for value in values]
 
 
 def test_a_detector_names_things(
