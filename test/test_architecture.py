@@ -307,8 +307,8 @@ def test_a_large_file_is_found(tmp_path: Path) -> None:
 # A running robot that finds itself in its old maps added 410, and took 25 from `data`.
 # Labels that teach at once and what changed since a visit added 240; reading lost 270, cuts 1,000.
 _MOST_LINES = {
-    'common': 402, 'core': 18_085, 'bags': 4_700, 'serving': 1_290, 'data': 5_897, 'apps': 3_040,
-    'arm': 3_495, 'sim': 2_795, 'nodes': 5_575, 'cli': 1_985, 'training': 4_620, 'bench': 3_820,
+    'common': 402, 'core': 18_095, 'bags': 4_700, 'serving': 1_290, 'data': 5_897, 'apps': 3_040,
+    'arm': 3_495, 'sim': 2_795, 'nodes': 5_580, 'cli': 1_985, 'training': 4_620, 'bench': 3_820,
 }  # fmt: skip
 
 _DOCUMENTED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

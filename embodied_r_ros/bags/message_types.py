@@ -187,7 +187,7 @@ def ros1_converter(type_name: str, text: str) -> Callable[[bytes], bytes]:
 
 # Fields that recordings of before lack; what reads these messages has a value for them.
 _ADDED = {
-    'embodied_r_msgs/msg/Keyframe': {'motion', 'depth', 'fixed_mask'},
+    'embodied_r_msgs/msg/Keyframe': {'motion', 'depth', 'fixed_mask', 'way_m'},
     'embodied_r_msgs/msg/Answer': {
         *('map_revision', 'landmark_ids', 'landmark_age', 'wait', 'generation'),
         *('sentence', 'unit', 'check', 'check_reason', 'calls', 'rejected', 'has_goal'),
@@ -195,7 +195,8 @@ _ADDED = {
     },
     'embodied_r_msgs/msg/ToolCall': {'turn', 'request_id', 'request', 'reply'},
     'embodied_r_msgs/msg/SemanticDelta': {'has_pose', 'pose', 'pose_frame_id'},
-    'embodied_r_msgs/msg/Motion': {'scale'},
+    'embodied_r_msgs/msg/Motion': {'scale', 'way_m'},
+    'embodied_r_msgs/msg/Landmark': {'visit', 'change', 'pinned'},
     'embodied_r_msgs/msg/Item': {'box', 'scale'},
 }
 
