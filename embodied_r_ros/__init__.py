@@ -7,7 +7,7 @@
 ...     for keyframe in Keyframer().stream(images):
 ...         scene.add(perceiver.perceive(keyframe))
 >>> print(Reasoner().ask('How far did you move?', scene))  # doctest: +ELLIPSIS
-My way was 4... m long.
+My way was 6... m long.
 
 The names here are loaded when they are used.
 """

@@ -167,7 +167,10 @@ def test_the_page_shows_what_is_printed(
         assert program == 'embodied-r'
         assert main(arguments) == 0
         printed = capsys.readouterr().out
-        lines = list(zip(printed.splitlines(), table.splitlines(), strict=True))
+        rows, shown_rows = printed.splitlines(), table.splitlines()
+        gap = next(at for at, row in enumerate(shown_rows) if row.strip() == '...')
+        rows = [*rows[:gap], *rows[gap + 1 - len(shown_rows) :]]
+        lines = list(zip(rows, [r for r in shown_rows if r.strip() != '...'], strict=True))
         assert lines[0][0] == lines[0][1]
         for now, then in lines[1:]:
             # Another OpenCV finds other inliers, so only what the page is about must agree.
