@@ -154,8 +154,8 @@ def test_pairs_in_flight_are_published_in_order(bench: Bench) -> None:
     bench.perceiver.gate(0)
     for index in range(3):
         bench.worker.submit(keyframe(index))
+    assert eventually(lambda: sorted(bench.perceiver.begun) == [0, 1, 2])
     assert eventually(lambda: bench.worker.stats().in_flight == 1)
-    assert sorted(bench.perceiver.begun) == [0, 1, 2]
     assert bench.deltas == []
     bench.perceiver.gates[0].set()
     assert bench.worker.wait_idle(5)
