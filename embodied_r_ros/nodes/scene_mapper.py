@@ -93,6 +93,7 @@ class SceneMapper:
             _MOST_WAITING
         )
         self._keyframes: OrderedDict[tuple[str, int], Keyframe] = OrderedDict()
+        self._passed_over = 0  # of these, whose deltas did not come in time
         self._shown: set[int] | None = None  # ids of landmarks with a marker; None: not known
         self._lock = threading.Lock()  # of the map's state
         self._telling = threading.Lock()  # one revision after the other
@@ -123,7 +124,7 @@ class SceneMapper:
             'landmarks': len(self),
             'place': self._map.words,
             'deltas_not_mapped': self.dropped,
-            'keyframes_not_looked_for': self._map.dropped,
+            'keyframes_not_looked_for': self._map.dropped + self._passed_over,
         }
 
     def earlier(self) -> VisitChanges | str | None:
@@ -146,6 +147,7 @@ class SceneMapper:
         self._keyframes[msg.camera, stamp_ns_from_msg(msg.header.stamp)] = msg
         while len(self._keyframes) > _MOST_KEYFRAMES:
             self._keyframes.popitem(last=False)
+            self._passed_over += 1
 
     def publish(self) -> None:
         """Tell of the map as it is, to those who come later as well."""
